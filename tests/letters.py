@@ -11,7 +11,7 @@ from unittest import mock
 
 import msgspec
 
-from carrypost import Context, testing
+from carrypost import Consumer, Context, testing
 from carrypost.emu.engine.radio import Radio
 from carrypost.journal import StoredMessage
 from carrypost.model.descriptor import Descriptor
@@ -23,6 +23,13 @@ SIGNED: dict[str, Any] = {
 NODES = tuple(f"n{at}" for at in range(8))
 MANAGERS, REMOTE, LISTED, SENDERS = ("n0", "n1"), "n2", ("n3", "n4"), ("n5", "n6", "n1", "n3")
 """`n7` is a stranger that only carries."""
+
+
+async def next_text(inbox: Consumer) -> str | None:
+    """Return the text of the next message, which has to come."""
+    message = await inbox.receive(timeout=60)
+    assert message is not None
+    return message.text
 
 
 def stored(net: testing.Network, node: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.circle_search import CircleSearch
-from tests.letters import SIGNED, on_air, stored
+from tests.letters import SIGNED, next_text, on_air, stored
 
 from carrypost import Context, IllegalArgumentException, IllegalStateException, InvalidDestinationException, testing
 from carrypost.errors import ForgeryError
@@ -260,7 +260,7 @@ def test_a_member_that_missed_epochs_reads_on_after_one_contact() -> None:
                 await net.run(20)
             net.link("b", "c")
             await net.run(60)
-            got = {(await inbox.receive(timeout=60)).text for _ in texts}  # type: ignore[union-attr]
+            got = {await next_text(inbox) for _ in texts}
             assert got == set(texts)
 
     play(scene)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.examples import soaked
-from tests.letters import SIGNED, Letters, stored
+from tests.letters import SIGNED, Letters, next_text, stored
 
 from carrypost import (
     Context,
@@ -20,7 +20,7 @@ from carrypost import (
     Sent,
     testing,
 )
-from carrypost.journal import SEALING
+from carrypost.journal import SEALING, StoredMessage
 from carrypost.naming import InitialContext
 
 DAY_S = 86_400.0
@@ -371,7 +371,7 @@ def test_a_card_lets_others_seal_before_they_met() -> None:
                 await a.add_card(await a.card())
             net.link("a", "b")
             inbox = await b.create_consumer(box)
-            assert [(await inbox.receive(timeout=60)).text for _ in range(2)] == ["first", "second"]  # type: ignore[union-attr]
+            assert [await next_text(inbox) for _ in range(2)] == ["first", "second"]
 
     play(scene)
 
@@ -410,7 +410,7 @@ def test_keys_die_so_that_a_stolen_store_opens_nothing_old() -> None:
             published = [
                 key
                 for key, value in store.state()
-                if key[0] == "message" and b"$key" in value.descriptor.wire  # type: ignore[union-attr]
+                if isinstance(value, StoredMessage) and b"$key" in value.descriptor.wire
             ]
             assert len(published) == 1
 

@@ -30,6 +30,7 @@ from carrypost.node.settings import UdpSettings
 from carrypost.node.udp.channels import Means, Obstacle
 from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.udp import Udp
+from carrypost.security import packets
 
 in_namespaces = pytest.mark.skipif(bool(netns.available()), reason=f"no network namespaces: {netns.available()}")
 FOUR, SIX, WIDE = Means.IPV4_MULTICAST, Means.IPV6_MULTICAST, Means.IPV4_BROADCAST
@@ -55,7 +56,8 @@ async def main():
     await udp.open()
     print(*udp.addresses, flush=True)
     for counter in range(10_000):
-        udp.send(codec.datagrams([Announce("other", 1, counter, 50, bytes(8))], 1_200), None, announcing=True)
+        plain = codec.datagrams([Announce("other", 1, counter, 50, bytes(8))], 1_200)
+        udp.send([bytes.fromhex(each) for each in sys.argv[1:]] or plain, None, announcing=True)
         await asyncio.sleep(0.05)
 
 asyncio.run(main())
@@ -221,9 +223,10 @@ def examined(net: Net, interface: str | None = None, **settings: object) -> dict
 
 
 @contextmanager
-def announcing(net: Net, namespace: str = "b") -> Iterator[list[str]]:
-    """Announce by all means; yields the addresses."""
-    program = copy(python("-c", ANNOUNCE), net=net, namespace=namespace, stdout=subprocess.PIPE)
+def announcing(net: Net, namespace: str = "b", *, instead: bytes = b"") -> Iterator[list[str]]:
+    """Announce by all means, or send another datagram instead; yields the addresses."""
+    arguments = python("-c", ANNOUNCE, *filter(None, [instead.hex()]))
+    program = copy(arguments, net=net, namespace=namespace, stdout=subprocess.PIPE)
     assert program.stdout is not None
     yield program.stdout.readline().decode().split()
     program.kill()
@@ -246,6 +249,14 @@ def test_where_others_are_heard_everything_is_shown_to_work(net: Net) -> None:
     assert {means: each.works for means, each in found.items()} == dict.fromkeys(Means, True)
     assert {means: each.heard for means, each in found.items()} == {FOUR: (v4,), WIDE: (v4,), SIX: (v6,)}
     assert {each.advice for each in found.values()} == {""}
+
+
+@in_namespaces
+def test_datagrams_of_a_closed_network_show_that_somebody_is_heard(net: Net) -> None:
+    net.switch("a", "b")
+    with announcing(net, instead=packets.HEAD + bytes(60)) as (v4, v6):
+        found = examined(net)
+    assert {means: each.heard for means, each in found.items()} == {FOUR: (v4,), WIDE: (v4,), SIX: (v6,)}
 
 
 @in_namespaces

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _ENDED = "the node has ended"
+_JOIN_S = 2.0
+"""Time in which a program can found or join the circle of a closed network before it is warned."""
 _log = logging.getLogger("carrypost.node")
 
 
@@ -34,6 +36,7 @@ class ServedNode:
         self.node, self.provider = node, provider
         """Without a provider, messaging is switched off."""
         self._control = control
+        self._reminder: asyncio.TimerHandle | None = None
 
     def add(self, name: str, service: Service) -> None:
         """Add a further service for programs while the node runs; `carrypost status` shows it by name."""
@@ -54,11 +57,9 @@ class ServedNode:
         """
         node = Node(settings, privilege=_privilege(settings.place.plugins, given))
         await node.start()
-        if outside := node.outside:
-            if stopping is not None:
-                await node.stop()
-                raise NodeError(outside)
-            _log.warning("%s", outside)  # A program may be about to join.
+        if (outside := node.outside) and stopping is not None:
+            await node.stop()
+            raise NodeError(outside)
         provider = _provider(node) if settings.core.messaging.enabled else None
         control = Control(node, None if provider is None else SocketService(provider), stopping=stopping)
         try:
@@ -72,11 +73,21 @@ class ServedNode:
             control.leave()
             await node.stop()
             raise
-        return cls(node, provider, control)
+        made = cls(node, provider, control)
+        if outside:
+            made._reminder = asyncio.get_running_loop().call_later(_JOIN_S, made._remind)
+        return made
+
+    def _remind(self) -> None:
+        """Warn that the node is outside of its closed network, unless its program has joined that meanwhile."""
+        if outside := self.node.outside:
+            _log.warning("%s", outside)
 
     async def stop(self, reason: str = _ENDED) -> None:
         """End it: what was begun is written, and answered, before programs are informed of the end."""
         services = self._control.services.values()
+        if self._reminder is not None:
+            self._reminder.cancel()
         self._control.leave()
         for service in services:
             service.leave()

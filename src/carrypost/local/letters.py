@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from carrypost.errors import IllegalArgumentException, JMSSecurityException, MessageFormatException
-from carrypost.gossip.wire.pieces import Packed, cut, squeezed
+from carrypost.errors import IllegalArgumentException, JMSSecurityException
 from carrypost.model.address import Kind, address
-from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.security import sealing
@@ -21,13 +19,13 @@ from carrypost.security.sealing import Sealing
 if TYPE_CHECKING:
     from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.wire.pieces import Blank
     from carrypost.local.circles import Circles
     from carrypost.local.keyring import Keyring
     from carrypost.model.ids import MessageId
 
 _HOUR_US = 3_600 * MICROSECONDS
 """Time for which a wrapped secret is used. It is kept in memory alone."""
+_QUEUE = f"{Kind.QUEUE}/"
 _WRAPPED_MAX = 256
 """Number of lists of readers for which a secret is in use."""
 
@@ -47,10 +45,9 @@ class Letters:
     """Seals the letters of one host."""
 
     def __init__(self, context: HostContext, keyring: Keyring, circles: Circles) -> None:
-        self._node, self._holdings, self._limits = context.node, context.holdings, context.limits
+        self._node, self._holdings = context.node, context.holdings
         self._author, self._signed = context.identity.author, context.identity.signed
-        self._asked, self._compress = context.settings.sealing.letters, context.settings.compress
-        self._keyring = keyring
+        self._asked, self._keyring = context.settings.sealing.letters, keyring
         self._circles = circles
         self._wrapped: dict[tuple[bytes, ...], _Wrapped] = {}
         """Secrets in use, by the keys that they are wrapped for."""
@@ -70,7 +67,8 @@ class Letters:
             return None
         if draft.topic or (draft.sealed and draft.destination.startswith(f"{Kind.CONTROL}/")):
             return self._for_circle(draft)
-        readers = _readers(draft)
+        # Most messages are for all subscribers of a topic: to look closer would cost each of them some microseconds.
+        readers = _readers(draft) if draft.recipients or draft.destination.startswith(_QUEUE) else ()
         if not readers:
             if draft.sealed:
                 raise IllegalArgumentException(
@@ -165,18 +163,6 @@ class Letters:
             salt, content, stanzas, reply_key=self._keyring.advertised(now) if asks else None,
             topic=draft.topic, circle=circle, secret=secret if own else b"",
         )  # fmt: skip
-
-    def pack(self, payload: bytes | Blank, seal: Sealing) -> Packed:
-        """Return a payload, compressed, padded and encrypted."""
-        assert isinstance(payload, bytes)  # This node signs.
-        codec, packed = squeezed(payload, compress=self._compress, limits=self._limits)
-        encrypted = sealing.seal_payload(seal, codec, len(payload), packed)
-        if len(encrypted) > self._limits.message_bytes_max:
-            raise MessageFormatException(
-                f"the body has {len(packed)} bytes, and sealed {len(encrypted)}, more than the "
-                f"{self._limits.message_bytes_max} of limits.message_bytes_max: shorten it, or send with sealed=False"
-            )
-        return cut(PayloadCodec.PLAIN, len(encrypted), encrypted, signed=True, seal=seal)
 
 
 def _readers(draft: Draft) -> tuple[NodeId, ...]:

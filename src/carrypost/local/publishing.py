@@ -105,10 +105,14 @@ class Publisher:
         if draft.payload_of is not None:
             return self._packed_of(draft.payload_of)
         seal = self._letters.seal_for(draft) if self._identity.signed or draft.sealed else None
-        if seal is not None:
-            return self._letters.pack(draft.payload, seal)
-        compress = self._settings.compress
-        return pack(draft.payload, signed=self._identity.signed, compress=compress, limits=self._limits)
+        signed, compress, limits = self._identity.signed, self._settings.compress, self._limits
+        packed = pack(draft.payload, signed=signed, compress=compress, limits=limits, seal=seal)
+        if seal is not None and packed.length > limits.message_bytes_max:
+            raise MessageFormatException(
+                f"the body has {seal.plain[1]} bytes, and sealed {packed.length}, more than the "
+                f"{limits.message_bytes_max} of limits.message_bytes_max: shorten it, or send with sealed=False"
+            )
+        return packed
 
     def _packed_of(self, message: MessageId) -> Packed:
         """Return the payload of a message that is here, in its wire form; raises `StateError` if it is not whole."""
@@ -131,14 +135,17 @@ class Publisher:
             while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
                 sequence += 1
         headers, label, attributes = self._headers(draft, stamp, date_us), draft.label, dict(draft.attributes)
+        fragment_bytes = self._fragment_bytes
         if packed.seal is not None:
+            if fragment_bytes < packed.length <= self._sealed_bytes:
+                fragment_bytes = packed.length
             packed.seal.published = headers, label, attributes
             headers, label, attributes = seal_headers(packed.seal, headers, attributes, label), "", {}
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
             created_us=stamp.created_us, deadline_us=self._deadline(draft, stamp),
             destination=draft.destination, size=packed.size, length=packed.length, codec=packed.codec,
-            root=packed.root, fragment_bytes=self._fragment_of(packed), priority=draft.priority,
+            root=packed.root, fragment_bytes=fragment_bytes, priority=draft.priority,
             persistent=draft.persistent, label=label, attributes=attributes,
             ordering=draft.ordering, barrier=stamp.barrier, headers=headers,
         )  # fmt: skip
@@ -152,10 +159,6 @@ class Publisher:
                 "its body, as others pass them on: shorten its properties and header fields, or put them into the body"
             )
         return descriptor
-
-    def _fragment_of(self, packed: Packed) -> int:
-        fits = packed.seal is not None and self._fragment_bytes < packed.length <= self._sealed_bytes
-        return packed.length if fits else self._fragment_bytes
 
     def sign(self, descriptor: Descriptor) -> Descriptor:
         """Return the descriptor with the author's signature, if security is on."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple
 
@@ -162,9 +161,9 @@ def _differs(before: Charter, epoch: Epoch) -> bool:
 def epoch_of(signed: SignedCharter, private: bytes) -> Epoch | None:
     """Return the epoch of a charter for the holder of a private sealing key; None if there is none for that key."""
     name, charter = sealing.key_id(hpke.public_of(private)), signed.charter
-    for each in itertools.chain(charter.members, charter.invitations):
-        if each.stanza.startswith(name):
-            wrapped = each.stanza[sealing.KEY_ID_BYTES :]
+    for stanza in [each.stanza for each in charter.members] + [each.stanza for each in charter.invitations]:
+        if stanza.startswith(name):
+            wrapped = stanza[sealing.KEY_ID_BYTES :]
             epoch = Epoch(charter.epoch, sealing.unwrap(private, wrapped, _info(signed.root, charter.epoch)))
             if epoch.id != charter.epoch_id or len(epoch.secret) != sealing.SECRET_BYTES:
                 raise ForgeryError("charter", "a charter whose secret is not that of its epoch")

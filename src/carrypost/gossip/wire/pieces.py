@@ -17,7 +17,7 @@ from carrypost.config import Limits
 from carrypost.errors import ForgeryError, LimitError
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
-from carrypost.security.sealing import Sealing
+from carrypost.security.sealing import Sealing, seal_payload
 
 HASH_BYTES = 32
 COMPRESS_BYTES_MIN = 128
@@ -50,26 +50,21 @@ class Packed(msgspec.Struct, frozen=True):
     """The seal of a payload that is encrypted."""
 
 
-def pack(payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits) -> Packed:
-    """Compress, cut and hash a payload."""
+def pack(
+    payload: bytes | Blank, *, signed: bool, compress: bool, limits: Limits, seal: Sealing | None = None
+) -> Packed:
+    """Compress, cut and hash a payload; with a seal, encrypt it between."""
     if isinstance(payload, Blank):
         return Packed(PayloadCodec.BLANK, payload.size, payload.size, (), b"", b"")
-    codec, sent = squeezed(payload, compress=compress, limits=limits)
-    return cut(codec, len(payload), sent, signed=signed)
-
-
-def squeezed(payload: bytes, *, compress: bool, limits: Limits) -> tuple[PayloadCodec, bytes]:
-    """Return a payload as it is sent, compressed if that makes it shorter."""
-    if compress and len(payload) >= COMPRESS_BYTES_MIN:
-        found = zstandard.ZstdCompressor(write_checksum=False).compress(payload)
+    codec, size, sent = PayloadCodec.PLAIN, len(payload), payload
+    if compress and size >= COMPRESS_BYTES_MIN:
+        squeezed = zstandard.ZstdCompressor(write_checksum=False).compress(payload)
         # What shrinks beyond the allowed ratio goes plain: every receiver would take it for a bomb.
-        if len(found) < len(payload) * _GAIN_MIN and len(payload) <= _inflated_max(len(found), limits):
-            return PayloadCodec.ZSTD, found
-    return PayloadCodec.PLAIN, payload
-
-
-def cut(codec: PayloadCodec, size: int, sent: bytes, *, signed: bool, seal: Sealing | None = None) -> Packed:
-    """Cut a payload as it is sent into pieces, and hash these."""
+        if len(squeezed) < size * _GAIN_MIN and size <= _inflated_max(len(squeezed), limits):
+            codec, sent = PayloadCodec.ZSTD, squeezed
+    if seal is not None:
+        sent = seal_payload(seal, codec, size, sent)
+        codec, size = PayloadCodec.PLAIN, len(sent)
     small = len(sent) <= PIECE_BYTES
     pieces = (sent,) if small else tuple(sent[at : at + PIECE_BYTES] for at in range(0, len(sent), PIECE_BYTES))
     hashes = b"".join(hashlib.sha256(piece).digest() for piece in pieces) if signed else b""

@@ -3,6 +3,8 @@
 On every interface, for every means, a probe with a random token is sent as a node would send it, and listened for as a
 node would listen; meanwhile announcements of other nodes, and probes of other doctors, are counted. The shared port is
 used with address reuse, so nodes that run here are not disturbed; to others a probe is a datagram that is not theirs.
+Of a closed network, too, a probe is plain: it says that a doctor is here, and no more, and no node answers. Datagrams
+of closed networks, which the doctor cannot read, show that their senders are heard.
 `carrypost.node.doctor.diagnosis` says what follows.
 """
 
@@ -42,6 +44,7 @@ from carrypost.node.udp.channels import ChannelPlan, Means, Target
 from carrypost.node.udp.interfaces import Interface
 from carrypost.node.udp.outlet import Outlet, UdpTraffic
 from carrypost.node.udp.readers import Raw, read
+from carrypost.security.packets import HEAD
 
 __all__ = ["Finding", "examine", "examine_disk"]
 
@@ -187,7 +190,7 @@ class _Doctor:
             nodes = trial.nodes_here if here else trial.nodes_elsewhere
             if len(nodes) < _OTHERS_MAX:
                 nodes |= announced - {self._own_node}
-            if not here and len(trial.others) < _OTHERS_MAX and (announced or datagram.startswith(PROBE)):
+            if not here and len(trial.others) < _OTHERS_MAX and (announced or datagram.startswith((PROBE, HEAD))):
                 name = address_text(address, self._names)
                 trial.others[name] = trial.others.get(name, 0) + 1
 
