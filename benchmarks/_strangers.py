@@ -24,6 +24,7 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.cloud_frames import packed
 from carrypost.gossip.wire.pieces import HASH_BYTES, pack
+from carrypost.gossip.wire.routing_frames import packed_hashes
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
@@ -378,6 +379,17 @@ def _encounters(stranger: Stranger) -> f.Frame:
     return f.Encounters(0, 1, stranger.chance.randbytes(8) + bytes([64, 0]))
 
 
+def _listing(stranger: Stranger) -> f.Frame:
+    """List messages that do not exist, under another key each time."""
+    hashes = sorted(stranger.chance.getrandbits(20) for _ in range(512))
+    return f.Listing(stranger.chance.getrandbits(40), stranger.chance.getrandbits(32), 512, packed_hashes(hashes))
+
+
+def _held(stranger: Stranger) -> f.Frame:
+    """Return an answer to a list that was never sent."""
+    return f.Held(stranger.chance.getrandbits(40), bytes([255]))
+
+
 def _empty_summary(stranger: Stranger) -> f.Frame:
     """Return a list of nothing: everything is lacking, each time."""
     return f.Summary(stranger.chance.getrandbits(40), 0, 1, 0)
@@ -511,6 +523,8 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "AckList: long": _endless(_long_list),
     "Tickets: of no offer": _endless(_tickets),
     "Encounters: another table each time": _endless(_encounters),
+    "Listing: of unknown messages, another one each time": _endless(_listing),
+    "Held: of no list": _endless(_held),
     "Summary: of nothing, another one each time": _endless(_empty_summary),
     "Summary: of unknown messages": _endless(_long_summary),
     "Missing: of no list": _endless(_missing),

@@ -15,8 +15,10 @@ from carrypost.gossip.wire.frames import (
     Encounters,
     Frame,
     HashList,
+    Held,
     LinkRecord,
     LinkState,
+    Listing,
     Missing,
     Offer,
     OfferEntry,
@@ -31,6 +33,7 @@ from carrypost.gossip.wire.frames import (
     Tickets,
     WholeDescriptor,
 )
+from carrypost.gossip.wire.routing_frames import packed_hashes
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 
@@ -94,6 +97,8 @@ EXACT: list[tuple[Frame, str]] = [
     (LinkRecord(b"alan", 1, 2, FOUR, b"", b"s"), "97 11 c404616c616e 01 02 c40431323334 c400 c40173"),
     (Tickets(9, (3, 1)), "93 13 09 920301"),
     (Encounters(0, 1, EIGHT + b"\x60\x00"), "95 14 00 01 c40a31323334353637386000 c400"),
+    (Listing(3, 2**31, 1, packed_hashes([1025])), "95 15 03 ce80000000 01 c4020108"),
+    (Held(3, b"\x01"), "93 16 03 c40101"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

@@ -23,8 +23,10 @@ from carrypost.gossip.wire.frames import (
     Encounters,
     Frame,
     HashList,
+    Held,
     LinkRecord,
     LinkState,
+    Listing,
     Missing,
     Offer,
     OfferEntry,
@@ -40,6 +42,7 @@ from carrypost.gossip.wire.frames import (
     WholeDescriptor,
     kind,
 )
+from carrypost.gossip.wire.routing_frames import packed_hashes
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
@@ -183,6 +186,8 @@ CASES: dict[str, tuple[Frame, ...]] = {
         Encounters(1, 2, DIGEST + b"\x60\x00" + bytes([255] * 8) + b"\x80\x00"),
         Encounters(0, 1, b"\0\0\x60\x00", DIGEST),
     ),
+    "listing": (Listing(1, 0, 0, b"\0"), Listing(70_000, 2**32 - 1, 3, packed_hashes([1, 1_025, 4_095]))),
+    "held": (Held(1), Held(70_000, b"\xff\x01")),
     "relay": (Relay(b"".join(PREFIXES) + b"abcd", 1, b"", b"CP\x01\x90"), Relay(b"".join(PREFIXES), 1, b"abcdefgh")),
     "mixed_fifteen": tuple(Ack(base, b"\x01") for base in range(15)),
     "mixed_sixteen": tuple(Ack(base, b"\x01") for base in range(16)),

@@ -24,8 +24,8 @@ from carrypost.errors import ConfigError, LocalError
 from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Encounters, Frame, Offer, OfferEntry, Tickets
-from carrypost.gossip.wire.routing_frames import CERTAIN, packed_entries, packed_levels
+from carrypost.gossip.wire.frames import Encounters, Frame, Held, Listing, Offer, OfferEntry, Tickets
+from carrypost.gossip.wire.routing_frames import CERTAIN, LISTED_MAX, packed_entries, packed_levels
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.settings import NodeSettings
@@ -453,6 +453,9 @@ def test_tables_that_are_none_are_refused(frames: list[Frame], refused: int) -> 
         (Encounters(0, 2, packed_levels([1]), bytes(8)), "frame"),
         (Encounters(0, 1, packed_levels([CERTAIN + 1]), bytes(8)), "frame"),
         (Encounters(0, 1, packed_levels([1] * 4_098), bytes(8)), "limit"),
+        (Listing(1, 1, 2, bytes(3)), "frame"),
+        (Listing(1, 1, LISTED_MAX + 1, bytes(2_000)), "frame"),
+        (Held(1, bytes(LISTED_MAX // 8 + 1)), "limit"),
     ],
 )
 def test_wrong_frames_are_refused_before_anything_looks_at_them(frame: Frame, refusal: str) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class HeardTable:
     """The table of one neighbour in one contact, and its consequences."""
 
-    __slots__ = ("better", "met", "named", "parts", "revision", "since_us", "table", "used")
+    __slots__ = ("arrived", "better", "met", "named", "parts", "revision", "sent_us", "since_us", "table", "used")
 
     def __init__(self) -> None:
         self.parts: dict[int, bytes] = {}
@@ -23,9 +23,11 @@ class HeardTable:
         """The latest complete table."""
         self.since_us = -1
         """Time at which that was complete; -1: none was."""
-        self.met = self.used = self.named = False
-        """True once the contact counted as an encounter, once the table raised probabilities, and once the own table
-        was sent with names."""
+        self.met = self.used = self.named = self.arrived = False
+        """True once the contact counted as an encounter, once the table raised probabilities, once the own table was
+        sent with names, and once the neighbour has shown that it has the own table."""
+        self.sent_us = 0
+        """Time at which the own table was last sent."""
         self.better, self.revision = 0, -1
         """Slots for whose recipients the neighbour is the better carrier, as of a revision."""
 

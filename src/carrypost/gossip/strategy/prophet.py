@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
+from carrypost.gossip.strategy.exchange_machine import WAITING
 from carrypost.gossip.strategy.heard_table import HeardTable
+from carrypost.gossip.strategy.lists import Lists
 from carrypost.gossip.strategy.routed import Routed
-from carrypost.gossip.timers import OFFER
-from carrypost.gossip.wire.frames import Encounters
+from carrypost.gossip.timers import OFFER, REVIEW
+from carrypost.gossip.wire.frames import Encounters, Held, Listing
 from carrypost.gossip.wire.routing_frames import (
     ENTRY_BYTES,
     packed_entries,
@@ -46,6 +48,7 @@ class Prophet(Routed):
         super().__init__(context, transfers, departures)
         self._own, self._entries_max = node_key(context.node), context.limits.encounters_max
         self.table = EncounterTable(context.settings, self._own)
+        self._lists = Lists(context, departures, self.review)
         self._heard: dict[Link, HeardTable] = {}
         self._slots: dict[bytes, int] = {}
         """Slots of the messages for each recipient; b"": for all subscribers."""
@@ -53,7 +56,10 @@ class Prophet(Routed):
         """The recipients of each slot, as they are in `_slots`."""
         self._indexed = self._revision = 0
         """Slots that are in `_slots`; and a number that rises with changes of the own table."""
-        context.links.handlers[Encounters] = self.receive_encounters
+        handlers = context.links.handlers
+        handlers[Encounters] = self.receive_encounters
+        handlers[Listing] = self._over_contact(self._receive_listing)
+        handlers[Held] = self._over_contact(self._receive_held)
 
     def begin(self, link: Link) -> ExchangeContact:
         """Begin a contact, in which the neighbour has said nothing yet."""
@@ -69,12 +75,36 @@ class Prophet(Routed):
             self._revision += 1
         self._send_table(contact.link, now)
         self._use(contact, heard, now)
-        super().meet(contact, now)
+        if contact.link.is_old:
+            super().meet(contact, now)
+        elif not self._compare_by_list(contact, now):
+            # A neighbour that sends no table has another strategy, or its table is lost.
+            contact.timers.arm(REVIEW, now + contact.link.outbox.recovery.answer_us(0))
 
     def compare(self, contact: ExchangeContact, now: int) -> None:
-        """Send the table again with each comparison: the first one may be lost."""
-        self._send_table(contact.link, now)
-        super().compare(contact, now)
+        """Compare by a list if the neighbour's table came; otherwise by a review. Repeat a table that may be lost."""
+        heard = self._heard[contact.link]
+        if not heard.arrived:
+            self._send_table(contact.link, now)
+        if heard.since_us < 0 or not self._lists.ask(contact, now):
+            super().compare(contact, now)
+
+    def _compare_by_list(self, contact: ExchangeContact, now: int) -> bool:
+        """Begin the first comparison, if it is this host's turn and the neighbour's table is complete."""
+        turn = self._heard[contact.link].since_us >= 0 and self.context.node < contact.link.node
+        return turn and contact.machine.state is WAITING and self._lists.ask(contact, now)
+
+    def _receive_listing(self, contact: ExchangeContact, frame: Listing, now: int) -> None:
+        """Answer a list, which says that the own table arrived; not if the neighbour's table did not."""
+        heard = self._heard[contact.link]
+        heard.arrived = True
+        if heard.since_us >= 0:
+            self._lists.receive_listing(contact, frame, now)
+
+    def _receive_held(self, contact: ExchangeContact, frame: Held, now: int) -> None:
+        """Handle the answer to a list, which says that the own table arrived."""
+        if self._lists.receive_held(contact, frame, now):
+            self._heard[contact.link].arrived = True
 
     def end(self, contact: ExchangeContact, now: int) -> None:
         """End a contact."""
@@ -125,6 +155,7 @@ class Prophet(Routed):
 
     def _send_table(self, link: Link, now: int) -> None:
         """Send the table without names, if it fits into one frame so."""
+        self._heard[link].sent_us = now
         levels = packed_levels(self.table.levels(now))
         if len(levels) <= link.body_bytes_max:
             self._heard[link].named = False
@@ -162,8 +193,11 @@ class Prophet(Routed):
         found.pop(node_key(contact.link.node), None)
         if heard.since_us < 0:
             contact.link.work.credit()
+        elif not heard.arrived and now - heard.sent_us > contact.link.outbox.recovery.answer_us(0):
+            self._send_table(contact.link, now)  # The neighbour repeats its table because it waits for this one.
         heard.table, heard.since_us, heard.revision = found, now, -1
         self._use(contact, heard, now)
+        self._compare_by_list(contact, now)
 
     def _use(self, contact: ExchangeContact, heard: HeardTable, now: int) -> None:
         """Raise the own probabilities by the neighbour's table, once in a contact, and offer what follows from it."""

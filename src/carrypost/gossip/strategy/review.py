@@ -76,7 +76,7 @@ class Review:
 
     def conclude(self, contact: ExchangeContact, now: int) -> None:
         """Agree without a comparison: the neighbour may lack anything that it is not known to have."""
-        self._agree(contact, ReviewRun(0, 0), now)
+        self.agree(contact, ReviewRun(0, 0), now)
 
     def ask(self, contact: ExchangeContact, now: int) -> None:
         """Begin a run, if the neighbour's profile is known."""
@@ -89,10 +89,10 @@ class Review:
         run = ReviewRun(self._number, view.known)
         # With nothing to compare there is nothing to ask. If the profiles are equal the run also
         # shows what this host lacks, so an empty host asks nevertheless.
-        if not run.snapshot and not self._same(contact):
-            self._agree(contact, run, now)
+        if not run.snapshot and not self.same(contact):
+            self.agree(contact, run, now)
             return
-        contact.timers.arm(REVIEW, now + self._patience_us(contact))
+        contact.timers.arm(REVIEW, now + self.patience_us(contact))
         contact.machine.begin(run)
         contact.link.work.owe(RUN)
         self._send(contact, run, reconcile.opening(view), 0)
@@ -109,7 +109,8 @@ class Review:
         return True
 
     @staticmethod
-    def _patience_us(contact: ExchangeContact) -> int:
+    def patience_us(contact: ExchangeContact) -> int:
+        """Return the time to wait for an answer before a run is begun anew."""
         return contact.link.outbox.recovery.answer_us(contact.machine.tries)
 
     def receive(self, contact: ExchangeContact, frame: Digest, now: int) -> None:
@@ -134,8 +135,8 @@ class Review:
         if run.free:
             contact.link.work.credit()
         if offering:
-            contact.timers.arm(REVIEW, now + self._patience_us(contact))
-        elif contact.view is not None and (agreement.state not in SYNCED or self._same(contact)):
+            contact.timers.arm(REVIEW, now + self.patience_us(contact))
+        elif contact.view is not None and (agreement.state not in SYNCED or self.same(contact)):
             # A neighbour that begins a run and never ends it must not keep this side from its own.
             contact.timers.arm(REVIEW, now + _TURN_US)
         step = reconcile.answer(view, frame)
@@ -151,29 +152,34 @@ class Review:
         If both sides begin a run for the same set at the same time, the run of the smaller id is kept. If half of its
         patience is over, its question or the answer was probably lost, while the neighbour's question is here.
         """
-        agreement = contact.machine
-        run = agreement.answering
+        run = contact.machine.answering
         if frame.round == 0 and (run is None or run.number != frame.run):
-            if self._same(contact):
-                mine = agreement.asking
-                if (
-                    mine is not None
-                    and self._node < contact.link.node
-                    and (now - mine.asked_us < contact.timers.due[REVIEW] - now)
-                ):
-                    return None
-                agreement.give_way()
-            free = contact.link.takes_free(now)
-            if free:
-                # This takes milliseconds in a nearly full cache: a neighbour that begins runs all the
-                # time must not cause it each time.
-                self._holdings.invite()
-            run = ReviewRun(frame.run, view.known)
-            run.free = free
-            agreement.answer(run)
+            run = self.answering(contact, view, frame.run, now)
         if frame.round == 0 and run is not None:
             run.openings += 1
             run.free = run.free and run.openings <= _OPENINGS_MAX
+        return run
+
+    def answering(self, contact: ExchangeContact, view: View, number: int, now: int) -> ReviewRun | None:
+        """Return a new run of the neighbour; None if this host's own takes precedence."""
+        agreement = contact.machine
+        if self.same(contact):
+            mine = agreement.asking
+            if (
+                mine is not None
+                and self._node < contact.link.node
+                and (now - mine.asked_us < contact.timers.due[REVIEW] - now)
+            ):
+                return None
+            agreement.give_way()
+        free = contact.link.takes_free(now)
+        if free:
+            # This takes milliseconds in a nearly full cache: a neighbour that begins runs all the
+            # time must not cause it each time.
+            self._holdings.invite()
+        run = ReviewRun(number, view.known)
+        run.free = free
+        agreement.answer(run)
         return run
 
     def _end(self, contact: ExchangeContact, run: ReviewRun, now: int, *, offering: bool) -> None:
@@ -181,8 +187,8 @@ class Review:
         # A part of the neighbour's opening may still come, and correct what is believed from here
         # on.
         agreement = contact.machine
-        if offering or self._same(contact):
-            self._agree(contact, run, now)
+        if offering or self.same(contact):
+            self.agree(contact, run, now)
         elif agreement.state in UNDECIDED and contact.view is not None:
             offered = self._holdings.cache.whole & ~self._holdings.withheld
             lacks = run.mine_only & contact.view.matches & offered & ~contact.link.known
@@ -192,7 +198,7 @@ class Review:
             else:
                 self.ask(contact, now)
 
-    def _same(self, contact: ExchangeContact) -> bool:
+    def same(self, contact: ExchangeContact) -> bool:
         """Return True if both sides have the same profile, so that one run serves both."""
         return contact.view is not None and contact.view is self._interests.view
 
@@ -216,7 +222,8 @@ class Review:
         contact.link.send(frames)
 
     @staticmethod
-    def _agree(contact: ExchangeContact, run: ReviewRun, now: int) -> None:
+    def agree(contact: ExchangeContact, run: ReviewRun, now: int) -> None:
+        """Note what a run has shown that is over: the neighbour knows all that was compared, except what it lacks."""
         contact.machine.agree()
         # The order matters: everything compared is known, except what the other side turned out to
         # lack.

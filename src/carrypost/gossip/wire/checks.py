@@ -29,6 +29,8 @@ from carrypost.gossip.wire.routing_frames import (
     ENTRY_BYTES,
     KEY_BYTES,
     LEVEL_BYTES,
+    LISTED_MAX,
+    listing_bytes,
     unpacked_entries,
     unpacked_levels,
 )
@@ -251,5 +253,7 @@ CHECKS: dict[type, Check] = {
     f.LinkRecord: _check_link_record,
     f.Tickets: _check_tickets,
     f.Encounters: _check_encounters,
+    f.Listing: lambda frame, _: require(sound=len(frame.hashes) == listing_bytes(frame.count)),
+    f.Held: lambda frame, _: allow(len(frame.held), LISTED_MAX // 8),
 }
 """Checks by kind; a kind without a check is sound as soon as it is decoded."""
