@@ -379,7 +379,7 @@ def _encounters(stranger: Stranger) -> f.Frame:
     return f.Encounters(0, 1, stranger.chance.randbytes(8) + bytes([64, 0]))
 
 
-def _listing(stranger: Stranger) -> f.Frame:
+def _short_hashes(stranger: Stranger) -> f.Frame:
     """List messages that do not exist, under another key each time."""
     hashes = sorted(stranger.chance.getrandbits(20) for _ in range(512))
     return f.Listing(stranger.chance.getrandbits(40), stranger.chance.getrandbits(32), 512, packed_hashes(hashes))
@@ -388,6 +388,16 @@ def _listing(stranger: Stranger) -> f.Frame:
 def _held(stranger: Stranger) -> f.Frame:
     """Return an answer to a list that was never sent."""
     return f.Held(stranger.chance.getrandbits(40), bytes([255]))
+
+
+def _names_request(stranger: Stranger) -> f.Frame:
+    """Ask for the names of a table that was never sent."""
+    return f.NamesRequest(stranger.chance.randbytes(8), 1, packed_hashes([stranger.chance.getrandbits(11)]))
+
+
+def _names(stranger: Stranger) -> f.Frame:
+    """Return names of a table that was never sent."""
+    return f.Names(stranger.chance.randbytes(8), b"", stranger.chance.randbytes(8))
 
 
 def _empty_summary(stranger: Stranger) -> f.Frame:
@@ -523,8 +533,10 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "AckList: long": _endless(_long_list),
     "Tickets: of no offer": _endless(_tickets),
     "Encounters: another table each time": _endless(_encounters),
-    "Listing: of unknown messages, another one each time": _endless(_listing),
+    "Listing: of unknown messages, another one each time": _endless(_short_hashes),
     "Held: of no list": _endless(_held),
+    "NamesRequest: of no table": _endless(_names_request),
+    "Names: of no table": _endless(_names),
     "Summary: of nothing, another one each time": _endless(_empty_summary),
     "Summary: of unknown messages": _endless(_long_summary),
     "Missing: of no list": _endless(_missing),

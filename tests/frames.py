@@ -20,6 +20,8 @@ from carrypost.gossip.wire.frames import (
     LinkState,
     Listing,
     Missing,
+    Names,
+    NamesRequest,
     Offer,
     OfferEntry,
     OpenParcel,
@@ -99,6 +101,8 @@ EXACT: list[tuple[Frame, str]] = [
     (Encounters(0, 1, EIGHT + b"\x60\x00"), "95 14 00 01 c40a31323334353637386000 c400"),
     (Listing(3, 2**31, 1, packed_hashes([1025])), "95 15 03 ce80000000 01 c4020108"),
     (Held(3, b"\x01"), "93 16 03 c40101"),
+    (NamesRequest(EIGHT, 1, packed_hashes([1025])), "94 17 c4083132333435363738 01 c4020108"),
+    (Names(EIGHT, b"\x01", EIGHT), "94 18 c4083132333435363738 c40101 c4083132333435363738"),
 ]  # fmt: skip
 """`tests/test_codec.py` says when a kind is missing."""
 RECEIVED: list[Frame] = [frame for frame, _ in EXACT if not isinstance(frame, BlankData)]

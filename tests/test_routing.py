@@ -24,8 +24,18 @@ from carrypost.errors import ConfigError, LocalError
 from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Encounters, Frame, Held, Listing, Offer, OfferEntry, Tickets
-from carrypost.gossip.wire.routing_frames import CERTAIN, LISTED_MAX, packed_entries, packed_levels
+from carrypost.gossip.wire.frames import (
+    Encounters,
+    Frame,
+    Held,
+    Listing,
+    Names,
+    NamesRequest,
+    Offer,
+    OfferEntry,
+    Tickets,
+)
+from carrypost.gossip.wire.routing_frames import CERTAIN, LISTED_MAX, packed_entries, packed_hashes, packed_levels
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.settings import NodeSettings
@@ -456,6 +466,12 @@ def test_tables_that_are_none_are_refused(frames: list[Frame], refused: int) -> 
         (Listing(1, 1, 2, bytes(3)), "frame"),
         (Listing(1, 1, LISTED_MAX + 1, bytes(2_000)), "frame"),
         (Held(1, bytes(LISTED_MAX // 8 + 1)), "limit"),
+        (NamesRequest(bytes(8), 0, b"\0"), "frame"),
+        (NamesRequest(bytes(8), 1, b""), "frame"),
+        (Names(bytes(7)), "frame"),
+        (Names(bytes(8), b"", bytes(9)), "frame"),
+        (Names(bytes(8), b"", bytes(16)), "frame"),
+        (Names(bytes(8), bytes(LISTED_MAX // 8 + 1)), "limit"),
     ],
 )
 def test_wrong_frames_are_refused_before_anything_looks_at_them(frame: Frame, refusal: str) -> None:
@@ -484,11 +500,19 @@ def test_a_table_that_cannot_be_read_is_answered_once() -> None:
     with network("ab", "prophet") as net:
         net.link("a", "b")
         net.advance(5)
-        before = net.traffic("a", "b").frames["Encounters"]
+        before = net.traffic("a", "b").frames["NamesRequest"]
         for _ in range(3):
             net.inject("a", [Encounters(0, 1, packed_levels([1, 2, 3]), bytes(8))], "b")
-        net.advance(0.5)
-        assert net.traffic("a", "b").frames["Encounters"] - before == 1
+        net.advance(0.1)
+        assert net.traffic("a", "b").frames["NamesRequest"] - before == 1
+        named = net.traffic("a", "b").frames["Encounters"]
+        net.inject("a", [Names(bytes(8), b"", bytes(8))] * 3, "b")  # These are not its names.
+        net.advance(0.1)
+        assert net.traffic("a", "b").frames["Encounters"] - named == 1
+        for hashes in (b"\xff\xff", packed_hashes([5])):
+            net.inject("a", [NamesRequest(bytes(8), 1, hashes)], "b")
+        net.advance(0.1)
+        assert net.host("a").overview().refused == {"names-request": 1}
 
 
 def test_a_table_says_nothing_of_its_reader() -> None:

@@ -103,7 +103,7 @@ def test_lost_tables_lists_and_answers_are_repeated(seed: int) -> None:
     with network(seed=seed, loss=0.4) as net:
         publish(net, "a", 3)
         net.link("a", "b")
-        net.advance(60)
+        net.advance(300)
         assert net.host("b").overview().messages == 3
 
 

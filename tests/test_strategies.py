@@ -29,6 +29,8 @@ from carrypost.gossip.wire.frames import (
     Held,
     Listing,
     Missing,
+    Names,
+    NamesRequest,
     Offer,
     OfferEntry,
     Summary,
@@ -157,7 +159,7 @@ def test_a_flood_ends_when_everybody_has_everything() -> None:
 @pytest.mark.parametrize("paper_mode", [False, True])
 @pytest.mark.parametrize(
     "frame",
-    [each for each in RECEIVED if not isinstance(each, Tickets | Encounters | Listing | Held)],
+    [each for each in RECEIVED if not isinstance(each, Tickets | Encounters | Listing | Held | NamesRequest | Names)],
     ids=lambda frame: type(frame).__name__,
 )
 def test_whatever_the_strategy_no_kind_of_frame_is_without_a_handler(frame: Frame, paper_mode: bool) -> None:

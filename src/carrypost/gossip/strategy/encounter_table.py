@@ -31,6 +31,11 @@ def node_key(node: NodeId) -> bytes:
     return hashlib.sha256(node.encode()).digest()[:KEY_BYTES]
 
 
+def hash_of(keys: Sequence[bytes]) -> bytes:
+    """Return the hash of the keys of a table."""
+    return hashlib.sha256(b"".join(keys)).digest()[:KEY_BYTES]
+
+
 class EncounterTable:
     """The table of one host; at most `limits.encounters_max` nodes, those that it is likeliest to meet."""
 
@@ -85,7 +90,7 @@ class EncounterTable:
         """Return the hash of the keys of all nodes known here, this one among them."""
         if len(self._keys) != len(self._known) + 1 or not self._names:
             self._keys = sorted([self._own, *self._known])
-            self._names = hashlib.sha256(b"".join(self._keys)).digest()[:KEY_BYTES]
+            self._names = hash_of(self._keys)
         return self._names
 
     def levels(self, now: int) -> list[int]:
@@ -94,10 +99,10 @@ class EncounterTable:
         self.names()
         return [found.get(key, 0) for key in self._keys]
 
-    def named(self, levels: Sequence[int]) -> dict[bytes, int]:
-        """Return the entries with these probabilities, of a neighbour that has the same `names`."""
+    def keys(self) -> list[bytes]:
+        """Return the keys of all nodes known here, this one among them, ascending. The list does not change."""
         self.names()
-        return {key: units for key, units in zip(self._keys, levels, strict=True) if units}
+        return self._keys
 
     def gain(self, units: int, through: int, theirs: int) -> int:
         """Return by how much a node raises a probability, by that of another one (`through`) and by its entry."""

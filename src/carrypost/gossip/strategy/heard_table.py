@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 class HeardTable:
     """The table of one neighbour in one contact, and its consequences."""
 
-    __slots__ = ("arrived", "better", "met", "named", "parts", "revision", "sent_us", "since_us", "table", "used")
+    __slots__ = (
+        "arrived", "asked_us", "better", "keys", "met", "named", "parts", "revision", "sent_us", "since_us", "table",
+        "unread", "used",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.parts: dict[int, bytes] = {}
@@ -26,6 +29,12 @@ class HeardTable:
         self.met = self.used = self.named = self.arrived = False
         """True once the contact counted as an encounter, once the table raised probabilities, once the own table was
         sent with names, and once the neighbour has shown that it has the own table."""
+        self.unread: Encounters | None = None
+        """A table that came without names and could not be read; the names were asked for."""
+        self.asked_us = 0
+        """Time at which names were last asked for."""
+        self.keys: list[bytes] = []
+        """The names that the own table had when it was last sent without them."""
         self.sent_us = 0
         """Time at which the own table was last sent."""
         self.better, self.revision = 0, -1

@@ -61,12 +61,12 @@ class Lists:
 
     def ask(self, contact: ExchangeContact, now: int) -> bool:
         """Send a list, and return True; False if this comparison needs a review."""
-        machine, link = contact.machine, contact.link
-        if machine.tries or not self._review.same(contact):
+        machine, link, view = contact.machine, contact.link, self._interests.view
+        if machine.tries or view is None or not self._review.same(contact):
             return False
         self._removals.sweep()  # What expired is not compared any more.
         self._holdings.invite()
-        known = self._interests.view.known
+        known = view.known
         count = known.bit_count()
         if count > LISTED_MAX or listing_bytes(count) > link.body_bytes_max:
             return False
@@ -87,11 +87,11 @@ class Lists:
         listed = unpacked_hashes(frame.hashes, frame.count)
         if listed is None:
             raise DecodeError("listing")
-        if not self._review.same(contact):
+        view = self._interests.view
+        if view is None or not self._review.same(contact):
             return
         contact.link.work.did(frame.count)
         self._removals.sweep()
-        view = self._interests.view
         run = self._review.answering(contact, view, frame.run, now)
         if run is None:
             return

@@ -2,9 +2,9 @@
 
 Two hosts that meet send each other their tables (`Encounters`). Once the neighbour's table is complete, it gets the
 messages for whose recipients its probability is the higher one; before, it gets only its own. Messages that are for all
-subscribers go to every neighbour. A table is sent at the beginning of a contact, and again with each comparison of the
-two sets; it raises probabilities once in a contact. Hosts mostly know the same nodes, so a table is first sent without
-their names. Where the two hosts know different nodes, each of them finds that out, and sends the names, too.
+subscribers go to every neighbour. A table is sent at the beginning of a contact (`gossip.strategy.table_exchange`), and
+again until it is known to have arrived; it raises probabilities once in a contact. Then the two hosts, most of whose
+messages differ, compare their sets by a list (`gossip.strategy.lists`).
 
 A neighbour may claim any probability, and so attract messages. Nothing here can tell a lie from a good carrier.
 """
@@ -13,21 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
 from carrypost.gossip.strategy.exchange_machine import WAITING
 from carrypost.gossip.strategy.heard_table import HeardTable
 from carrypost.gossip.strategy.lists import Lists
 from carrypost.gossip.strategy.routed import Routed
+from carrypost.gossip.strategy.table_exchange import TableExchange
 from carrypost.gossip.timers import OFFER, REVIEW
-from carrypost.gossip.wire.frames import Encounters, Held, Listing
-from carrypost.gossip.wire.routing_frames import (
-    ENTRY_BYTES,
-    packed_entries,
-    packed_levels,
-    unpacked_levels,
-)
+from carrypost.gossip.wire.frames import Encounters, Held, Listing, Names, NamesRequest
 from carrypost.model.recipients import recipients
 
 if TYPE_CHECKING:
@@ -46,8 +40,9 @@ class Prophet(Routed):
 
     def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(context, transfers, departures)
-        self._own, self._entries_max = node_key(context.node), context.limits.encounters_max
+        self._own = node_key(context.node)
         self.table = EncounterTable(context.settings, self._own)
+        self._tables = TableExchange(context, self.table)
         self._lists = Lists(context, departures, self.review)
         self._heard: dict[Link, HeardTable] = {}
         self._slots: dict[bytes, int] = {}
@@ -57,7 +52,9 @@ class Prophet(Routed):
         self._indexed = self._revision = 0
         """Slots that are in `_slots`; and a number that rises with changes of the own table."""
         handlers = context.links.handlers
-        handlers[Encounters] = self.receive_encounters
+        handlers[Encounters] = self._over_contact(self._receive_table)
+        handlers[NamesRequest] = self._over_contact(self._receive_request)
+        handlers[Names] = self._over_contact(self._receive_names)
         handlers[Listing] = self._over_contact(self._receive_listing)
         handlers[Held] = self._over_contact(self._receive_held)
 
@@ -73,7 +70,7 @@ class Prophet(Routed):
             heard.met = True
             self.table.met(node_key(contact.link.node), now)
             self._revision += 1
-        self._send_table(contact.link, now)
+        self._tables.send(contact.link, self._heard[contact.link], now)
         self._use(contact, heard, now)
         if contact.link.is_old:
             super().meet(contact, now)
@@ -85,7 +82,7 @@ class Prophet(Routed):
         """Compare by a list if the neighbour's table came; otherwise by a review. Repeat a table that may be lost."""
         heard = self._heard[contact.link]
         if not heard.arrived:
-            self._send_table(contact.link, now)
+            self._tables.send(contact.link, self._heard[contact.link], now)
         if heard.since_us < 0 or not self._lists.ask(contact, now):
             super().compare(contact, now)
 
@@ -153,48 +150,30 @@ class Prophet(Routed):
 
     # --- tables --------------------------------------------------------------------------------------------
 
-    def _send_table(self, link: Link, now: int) -> None:
-        """Send the table without names, if it fits into one frame so."""
-        self._heard[link].sent_us = now
-        levels = packed_levels(self.table.levels(now))
-        if len(levels) <= link.body_bytes_max:
-            self._heard[link].named = False
-            link.send([Encounters(0, 1, levels, self.table.names())])
-        else:
-            self._send_named(link, now)
-
-    def _send_named(self, link: Link, now: int) -> None:
-        self._heard[link].named = True
-        entries, most = self.table.entries(now), link.body_bytes_max // ENTRY_BYTES
-        parts = [entries[at : at + most] for at in range(0, len(entries), most)] or [[]]
-        link.send([Encounters(part, len(parts), packed_entries(each)) for part, each in enumerate(parts)])
-
-    def receive_encounters(self, link: Link, frame: Encounters, now: int) -> None:
+    def _receive_table(self, contact: ExchangeContact, frame: Encounters, now: int) -> None:
         """Handle one part of the neighbour's table; raises `RemoteError` if the parts make none."""
-        contact, heard = self.contacts.of(link), self._heard.get(link)
-        if contact is None or heard is None:
-            raise RemoteError("not-linked")
-        link.work.did(len(frame.entries) // ENTRY_BYTES)
-        found = self._read(frame) if frame.names else heard.add(frame, self._entries_max)
-        # A neighbour that sends names could not read the own table, either.
-        if not (heard.named or (frame.names and found is not None)):
-            self._send_named(link, now)
-        if found is not None:
-            self._complete(contact, heard, found, now)
+        heard = self._heard[contact.link]
+        self._complete(contact, heard, self._tables.read(contact.link, heard, frame, now), now)
 
-    def _read(self, frame: Encounters) -> dict[bytes, int] | None:
-        """Return a table that came without names; None if the neighbour knows other nodes."""
-        levels = unpacked_levels(frame.entries)
-        readable = frame.names == self.table.names() and len(levels) == len(self.table) + 1
-        return self.table.named(levels) if readable else None
+    def _receive_request(self, contact: ExchangeContact, frame: NamesRequest, now: int) -> None:
+        """Send the names of the own table."""
+        self._tables.answer(contact.link, self._heard[contact.link], frame, now)
 
-    def _complete(self, contact: ExchangeContact, heard: HeardTable, found: dict[bytes, int], now: int) -> None:
+    def _receive_names(self, contact: ExchangeContact, frame: Names, now: int) -> None:
+        """Handle the names of the neighbour's table; raises `RemoteError` for impossible ones."""
+        heard = self._heard[contact.link]
+        self._complete(contact, heard, self._tables.add_names(contact.link, heard, frame, now), now)
+
+    def _complete(self, contact: ExchangeContact, heard: HeardTable, found: dict[bytes, int] | None, now: int) -> None:
         """Replace the neighbour's table by one that is complete."""
+        if found is None:
+            return
         found.pop(node_key(contact.link.node), None)
         if heard.since_us < 0:
             contact.link.work.credit()
         elif not heard.arrived and now - heard.sent_us > contact.link.outbox.recovery.answer_us(0):
-            self._send_table(contact.link, now)  # The neighbour repeats its table because it waits for this one.
+            # The neighbour repeats its table because it waits for this one.
+            self._tables.send(contact.link, heard, now)
         heard.table, heard.since_us, heard.revision = found, now, -1
         self._use(contact, heard, now)
         self._compare_by_list(contact, now)

@@ -232,6 +232,13 @@ def _check_levels(frame: f.Encounters, limits: Limits) -> None:
     require(sound=all(units <= CERTAIN for units in unpacked_levels(frame.entries)))
 
 
+def _check_names(frame: f.Names, limits: Limits) -> None:
+    allow(len(frame.held), LISTED_MAX // 8)
+    allow(len(frame.others), limits.encounters_max * KEY_BYTES)
+    keys = cut(frame.others, KEY_BYTES)
+    require(sound=len(frame.others) % KEY_BYTES == 0 and all(map(lt, keys, keys[1:])))
+
+
 Check = Callable[[Any, Limits], None]
 CHECKS: dict[type, Check] = {
     f.Announce: _check_announce,
@@ -255,5 +262,7 @@ CHECKS: dict[type, Check] = {
     f.Encounters: _check_encounters,
     f.Listing: lambda frame, _: require(sound=len(frame.hashes) == listing_bytes(frame.count)),
     f.Held: lambda frame, _: allow(len(frame.held), LISTED_MAX // 8),
+    f.NamesRequest: lambda frame, _: require(sound=len(frame.hashes) == listing_bytes(frame.count)),
+    f.Names: _check_names,
 }
 """Checks by kind; a kind without a check is sound as soon as it is decoded."""

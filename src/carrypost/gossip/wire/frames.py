@@ -43,6 +43,8 @@ from carrypost.gossip.wire.fields import (
 from carrypost.gossip.wire.routing_frames import Encounters as Encounters  # noqa: PLC0414 - part of this interface
 from carrypost.gossip.wire.routing_frames import Held as Held  # noqa: PLC0414
 from carrypost.gossip.wire.routing_frames import Listing as Listing  # noqa: PLC0414
+from carrypost.gossip.wire.routing_frames import Names as Names  # noqa: PLC0414
+from carrypost.gossip.wire.routing_frames import NamesRequest as NamesRequest  # noqa: PLC0414
 from carrypost.gossip.wire.routing_frames import Tickets as Tickets  # noqa: PLC0414
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
@@ -318,7 +320,7 @@ class OpenRelay(msgspec.Struct, frozen=True):
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
     | AckRecord | AckList | Summary | Missing | LinkState | LinkRecord | Relay | Tickets | Encounters
-    | Listing | Held
+    | Listing | Held | NamesRequest | Names
 )  # fmt: skip
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | OpenRelay
 

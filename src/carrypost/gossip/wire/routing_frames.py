@@ -1,4 +1,4 @@
-"""Frames of routing: tickets of `spray-and-wait`; tables of encounters and lists of messages of `prophet`.
+"""Frames of routing: tickets of `spray-and-wait`; tables of encounters, and lists of messages, of `prophet`.
 
 Hosts with another strategy skip these kinds. Such a host counts as having one ticket of each message, and no table.
 """
@@ -72,6 +72,28 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Number of the comparison."""
     held: bytes = b""
     """Little-endian; bit i stands for message i of the list."""
+
+
+class NamesRequest(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Request for the names of a table that came without them."""
+
+    names: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    """As in that table."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=LISTED_MAX)]
+    """Number of nodes that the sender knows, itself among them."""
+    hashes: bytes
+    """Leading bits of their names in tables, 10 more than the number of nodes has, in the form of a `Listing`."""
+
+
+class Names(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """The answer to a `NamesRequest`."""
+
+    names: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    """As in the request."""
+    held: bytes = b""
+    """Little-endian; bit i stands for node i of the request: it is in the table."""
+    others: bytes = b""
+    """Names of all other nodes in the table, 8 bytes each, ascending."""
 
 
 def listing_bytes(count: int) -> int:
