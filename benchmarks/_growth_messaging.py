@@ -15,10 +15,10 @@ from benchmarks._growth_core import copies
 from carrypost.config import Settings
 from carrypost.errors import NameNotFoundException
 from carrypost.events import Delivered, Event, Handed
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.own_interests import OwnInterests
-from carrypost.gossip.layer import Draft
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links

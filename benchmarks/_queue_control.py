@@ -20,7 +20,7 @@ from benchmarks._pair import Pair, Side
 
 from carrypost.config import Settings
 from carrypost.events import Event, Handed
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
 from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, OpenParcel, Request, kind

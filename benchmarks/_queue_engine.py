@@ -17,7 +17,7 @@ from typing import Final
 
 from carrypost.config import Settings
 from carrypost.events import Event, Handed
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.mom.commands import Declare, Receive, UnitOfWork
 from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession

@@ -17,7 +17,7 @@ from benchmarks._pair import ROUND_US, Pair
 from benchmarks._queue_control import SIZE_BYTES, Member
 
 from carrypost.config import Settings
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.cloud_frames import AckRecord
 from carrypost.journal import MOM

@@ -6,7 +6,7 @@ import msgspec
 from tests.one_node import OneNode, S
 
 from carrypost.events import Receipt
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import MOM
 from carrypost.model import address
 from carrypost.model.headers import Headers

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from carrypost.events import Handed
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.destinations import Destination, Topic
 from carrypost.jms.mapping import Sending, from_handed, to_draft
 from carrypost.jms.messages import Message

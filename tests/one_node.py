@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from carrypost.config import Settings
 from carrypost.events import Done, Event, Handed
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
 from carrypost.model.descriptor import Ordering

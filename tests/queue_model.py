@@ -23,8 +23,8 @@ from tests.watched_network import CrashError, FaultyStore
 from carrypost import testing
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.layer import Draft
 from carrypost.journal import MESSAGE, MOM
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor

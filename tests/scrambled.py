@@ -21,7 +21,7 @@ from carrypost import testing
 from carrypost.config import UNBOUNDED, Limits
 from carrypost.errors import JMSException, LocalError
 from carrypost.events import Event, Handed, Published
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.pieces import Blank, pack

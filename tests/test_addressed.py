@@ -14,10 +14,10 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.events import Reason, Received
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.interest.own_interests import OwnInterests
-from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.deliveries import Deliveries

@@ -11,8 +11,9 @@ import pytest
 from carrypost.config import Settings
 from carrypost.events import Published, Reason
 from carrypost.gossip.composite import Composite, Part, Stored
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.layer import Draft, Steps
+from carrypost.gossip.layer import Steps
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.host import Host
 from carrypost.journal import Key, Value

@@ -20,7 +20,7 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import DecodeError, MessageFormatException, PayloadError
 from carrypost.events import Delivered, Delivery, Published
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.journal import PIECE, Key, Value
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering, PayloadCodec, Predecessor, decode

@@ -11,7 +11,7 @@ from tests.one_node import OneNode, S
 
 from carrypost import testing
 from carrypost.events import Published
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import PIECE, PieceOf
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor

@@ -7,7 +7,7 @@ from tests.islands import Islands, S
 
 from carrypost.errors import PayloadError
 from carrypost.events import Dropped, Event, Reason
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire.frames import OpenParcel
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers

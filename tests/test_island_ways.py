@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 from tests.islands import Islands, S
 
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
 from carrypost.model.ids import MessageId, node_prefix

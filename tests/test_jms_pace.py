@@ -8,7 +8,7 @@ import pytest
 from tests.one_node import OneNode
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.local import LocalProvider

@@ -22,7 +22,7 @@ from carrypost.errors import (
     LocalError,
 )
 from carrypost.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import News, Perform
 from carrypost.jms.values import ANSWERS, COMMANDS, MESSAGES, NEWS, decode_command, encode_command
 from carrypost.journal import Durability

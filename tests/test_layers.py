@@ -15,8 +15,9 @@ import msgspec
 
 from carrypost.config import Settings
 from carrypost.events import Delivered, Dropped, Event, Reason
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.layer import Draft, Handler, Layer
+from carrypost.gossip.layer import Handler, Layer
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Digest, Frame, Transmission

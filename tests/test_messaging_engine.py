@@ -19,7 +19,7 @@ from carrypost.errors import (
     StateError,
 )
 from carrypost.events import ClaimLost, Delivered, Done, Handed, Stored
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering

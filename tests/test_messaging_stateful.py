@@ -21,8 +21,8 @@ from tests.messaging_model import ORDERINGS, Command, Letter, Model, Session, Su
 from tests.one_node import OneNode, S
 
 from carrypost.errors import StateError
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.layer import Draft
 from carrypost.journal import MOM, SEEN
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers

@@ -7,7 +7,7 @@ from tests.authors import LONG_S, MAIL, NEWS, OUTLIVE_S, Author, a_draft
 from tests.one_node import S
 
 from carrypost.events import Handed, Published, Receipt, Refused, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import MESSAGE, MOM, PIECE, StoredMessage
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers

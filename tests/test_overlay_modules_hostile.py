@@ -19,7 +19,7 @@ from tests.wasm_modules import HOSTILE, example, process
 
 from carrypost.config import Limits
 from carrypost.events import PayloadWanted
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host.driving import ProgramDriver
 from carrypost.model import address
 from carrypost.node import driver

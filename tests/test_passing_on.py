@@ -10,7 +10,7 @@ from tests.one_node import OneNode
 
 from carrypost.errors import ForgeryError, MessageFormatException, PayloadError, StateError
 from carrypost.events import Published
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import PIECE, PieceOf
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers

@@ -14,7 +14,7 @@ from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError, OrderError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Done, Dropped, Event, Published, Reason, Stored
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId

@@ -9,7 +9,7 @@ import pytest
 
 from carrypost.config import Settings
 from carrypost.events import Handed
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.model.headers import Headers
 from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork

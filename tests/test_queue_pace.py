@@ -13,7 +13,7 @@ from tests.programs import Program, declare
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.events import Event, Handed, Receipt, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.journal import Batch
 from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork

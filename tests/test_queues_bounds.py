@@ -14,7 +14,7 @@ from tests.test_queues_engine import network, send
 from carrypost import testing
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import Event, Receipt, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.mom.commands import Redelivery, UnitOfWork

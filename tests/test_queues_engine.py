@@ -17,7 +17,7 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import MOM
 from carrypost.mom.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
 from carrypost.mom.policies import register

@@ -11,7 +11,7 @@ from tests.programs import Program, declare
 from carrypost import testing
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import Published
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.mom.commands import Ack, Redelivery, UnitOfWork
 from carrypost.mom.program_commands import CloseConsumer, Credit, Recover
 

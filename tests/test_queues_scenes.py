@@ -15,7 +15,7 @@ from tests.programs import Program, declare
 
 from carrypost import testing
 from carrypost.events import Assigned, Event, Receipt, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.mom.commands import Redelivery, UnitOfWork
 
 HOUR_S = 3_600.0

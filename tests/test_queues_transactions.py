@@ -17,7 +17,7 @@ from tests.programs import Program, declare
 from tests.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.mom.commands import Ack, UnitOfWork
 
 NODES = ("worker", "shop")

@@ -23,7 +23,7 @@ from carrypost import (
 from carrypost.daemon.stomp import mapping
 from carrypost.daemon.stomp.codec import Decoder, Frame, Version, encode
 from carrypost.daemon.stomp.mapping import Temporary, destination, destination_text, received, sent
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.destinations import Destination, NamedQueue
 from carrypost.jms.mapping import to_draft
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec

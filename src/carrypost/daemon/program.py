@@ -26,7 +26,7 @@ from carrypost.mom.program_commands import Disconnect, OpenSession
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
     from carrypost.events import Handed
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
     from carrypost.mom.commands import Ack
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from carrypost.daemon.subscription import Subscription
     from carrypost.errors import CarrypostError
     from carrypost.events import Handed
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.draft import Draft
 
 S = TypeVar("S", bound="Subscription")
 TRANSACTIONS_MAX: Final = 16

@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from carrypost.gossip.layer import Draft, Layer
+from mypy_extensions import mypyc_attr
+
+from carrypost.gossip.draft import Draft
+from carrypost.gossip.layer import Layer
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ class Timer(Protocol):
     due_us: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Part:
     """One part of a layer. A method that it does not override is not called."""
 
@@ -72,6 +76,7 @@ def _overriding(kinds: tuple[type[Part], ...], name: str) -> Sequence[int]:
     return [at for at, kind in enumerate(kinds) if getattr(kind, name) is not getattr(Part, name)]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Composite(Layer):
     """A layer of parts."""
 

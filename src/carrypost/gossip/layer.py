@@ -27,58 +27,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import msgspec
+from mypy_extensions import mypyc_attr
 
-from carrypost.gossip.wire.pieces import Blank
 from carrypost.journal import CORE, LAYERS
-from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
-from carrypost.model.headers import Headers
-from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.events import Reason
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
+    from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Journal, Key, Value
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
 
 Handler = Callable[["Link", Any, int], object]
 """Handler of one kind of frame that came over a usable link; may raise `RemoteError`. Returns False if it found nothing
 new."""
 Rows = Mapping["Key", "Value | None"]
 """Rows of the store by key; None deletes one."""
-
-
-class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A message to be published."""
-
-    destination: str
-    payload: bytes | Blank
-    attributes: Mapping[str, AttributeValue] = {}
-    lifetime_us: int | None = None
-    label: str = ""
-    persistent: bool = False
-    priority: int = 4
-    ordering: Ordering = Ordering.NONE
-    headers: Headers | None = None
-    receipt: bool = False
-    """True if the sender wants receipts of the message's progress (`events.Receipt`)."""
-    receipt_timeout_us: int | None = None
-    """Time after which the message counts as failed without a report of its delivery."""
-    recipients: tuple[str, ...] | None = None
-    """Ids of its recipients; None: it is for all subscribers."""
-    withheld: bool = False
-    """True if it is neither offered nor evicted before it is durable."""
-    payload_of: MessageId | None = None
-    """A whole message here with the same payload, which is copied in the store; `payload` is then empty."""
-    deadline_us: int | None = None
-    """Time from which it is expired, a date, if the sender named that instead of a lifetime. Its lifetime from now on
-    must be in `lifetime_us`."""
-    sealed: bool | None = None
-    """Seal it for its readers; None: as the settings say."""
-    topic: str = ""
-    """Name of the topic of a circle, if the destination is that which carriers see."""
 
 
 class Steps(Protocol):
@@ -101,6 +70,7 @@ class Steps(Protocol):
         """Forget the drafts of a session that rolled back, or is gone."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Layer:
     """One layer of a host. Every method does nothing unless it is overridden."""
 

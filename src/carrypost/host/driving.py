@@ -28,6 +28,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from mypy_extensions import mypyc_attr
+
 from carrypost.errors import RemoteError, RunawayError, StoreError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import PayloadCodec
@@ -49,6 +51,7 @@ ROUNDS_MAX = 100_000
 """Number of rounds in which a host may produce something new without any input."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HostDriver(ABC):
     """Base of drivers: drains one host and keeps its one timer."""
 
@@ -133,6 +136,7 @@ class HostDriver(ABC):
         """Call `_wake` at that time by the host's clock, or soon if it has passed; replaces the time set before."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ProgramDriver(HostDriver):
     """The driver of a host whose programs use messaging."""
 

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, TypeVar
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.neighbour import LINKED
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState, state_of
-from carrypost.gossip.layer import Draft, Layer
+from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers.accounts import FRAME
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire import frames as fr

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import IllegalStateException
 from carrypost.events import Done
-from carrypost.gossip.layer import Draft, Layer
+from carrypost.gossip.draft import Draft
+from carrypost.gossip.layer import Layer
 from carrypost.journal import DATE
 from carrypost.model.times import MICROSECONDS, NEVER
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import IllegalStateException, LocalError, ResourceAllocationException
 from carrypost.events import Published
-from carrypost.gossip.layer import Draft, Layer, Layers
+from carrypost.gossip.draft import Draft
+from carrypost.gossip.layer import Layer, Layers
 from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
 from carrypost.model.headers import Headers

@@ -27,15 +27,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import LOOKS, RECORDS_PER_S, SIGNATURE
 from carrypost.gossip.transfers.budget import Budget
+from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
 from carrypost.island.records import WHATEVER, Entry, Table, packed_prefixes, prefixes
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
 
 JITTER_US = 50_000
 """Longest delay before a record is passed on."""
@@ -86,7 +85,8 @@ class News(Enum):
     """Other relays, or other hosts that do not hear this one."""
 
 
-class Peer(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Peer:
     """One neighbour, as the island knows it."""
 
     link: Link
@@ -108,7 +108,7 @@ class Peer(msgspec.Struct, eq=False):
     """Nothing is compared before this time."""
     repaired_us: int = -NEVER
     """Time of the last comparison."""
-    owed: dict[NodeId, None] = {}
+    owed: dict[NodeId, None] = field(default_factory=dict)
     """Hosts whose records it has still to get."""
 
 
@@ -117,7 +117,7 @@ class Flood:
 
     def __init__(self, context: HostContext, table: Table, rng: Random) -> None:
         self._node, self._prefix, self._outputs = context.node, context.prefix, context.outputs
-        self._signed, self._table, self._rng = context.identity.signed, table, rng
+        self._signs, self._table, self._rng = context.identity.signed, table, rng
         self._nodes_max = context.limits.island_nodes_max
         self.lossless = not context.settings.beacons
         """True if a driver asserts contacts: nothing is lost, no host waits, and every neighbour is a relay."""
@@ -144,7 +144,7 @@ class Flood:
     def _look_ahead(self) -> None:
         times = [self._pass_us, *[each.compare_us for each in self.peers.values()]]
         if any(each.owed for each in self.peers.values()):
-            times.append(self._pace.above_us(0.5, 0) if self._signed else 0)
+            times.append(self._pace.above_us(0.5, 0) if self._signs else 0)
         self.due_us = min(times)
 
     def soon(self, now: int, within_us: int) -> int:
@@ -210,7 +210,7 @@ class Flood:
         peer = self.peers.get(link.peer)
         if peer is None:
             return None
-        node = signed.author_of(record, signed=self._signed)
+        node = signed.author_of(record, signed=self._signs)
         known = self._table.get(node)
         going = None
         if known is None:
@@ -226,7 +226,7 @@ class Flood:
             return None
         elif not (self.lossless or known.pace.try_spend(0, now)):
             raise LimitError("rate")
-        if self._signed:
+        if self._signs:
             signed.check(record, link)
             link.work.credit(SIGNATURE)
         if going is not None:
@@ -395,7 +395,7 @@ class Flood:
             peer.link.send(found)
 
     def _may_send(self, now: int) -> bool:
-        return not self._signed or self._pace.try_spend(1, now)
+        return not self._signs or self._pace.try_spend(1, now)
 
     # --- time ----------------------------------------------------------------------------------------------
 

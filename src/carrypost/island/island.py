@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.events import Reachable, Unreachable
-from carrypost.gossip.layer import Draft, Layer
+from carrypost.gossip.draft import Draft
+from carrypost.gossip.layer import Layer
 from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
 from carrypost.island.overview import IslandOverview
 from carrypost.island.records import Table

@@ -19,9 +19,8 @@ with the same digest have the same records of all that they reach.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from carrypost.gossip.transfers.budget import Budget
 from carrypost.gossip.transfers.signed import fingerprint
@@ -49,7 +48,8 @@ FORGET_US = 60_000_000
 """Time for which a record of a host that cannot be reached is kept."""
 
 
-class Entry(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Entry:
     """The links of one host, as it reported them."""
 
     node: NodeId

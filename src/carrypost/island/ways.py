@@ -33,12 +33,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from carrypost.events import Reason
 from carrypost.gossip.acked.acked import STRAIGHT_US
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.slots import bits
 from carrypost.model.ids import NodeId, node_prefix
@@ -48,7 +48,6 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Sequence
 
-    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
@@ -70,7 +69,8 @@ _ALL, _COMPLETE = 2**62, -1
 _SEVERAL = 2
 
 
-class Errand(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Errand:
     """One message on its way to recipients in the island."""
 
     copy: Copy
@@ -83,7 +83,8 @@ class Errand(msgspec.Struct, eq=False):
     """False: another host sends it to them."""
 
 
-class Leg(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Leg:
     """One message on its way to one host."""
 
     errand: Errand
@@ -93,7 +94,8 @@ class Leg(msgspec.Struct, eq=False):
     """Frames that had not arrived then; `_COMPLETE`: the host reports that it has all of it."""
 
 
-class Way(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Way:
     """The messages that go straight to one host."""
 
     link: Link | None

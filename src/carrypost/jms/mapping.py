@@ -13,7 +13,7 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.events import Handed
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.caller import SAME, Kinds
 from carrypost.jms.destinations import ChannelTopic, Destination, Topic, check_one
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage

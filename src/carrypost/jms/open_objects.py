@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from carrypost.errors import IllegalStateException
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import NODE_LOST, Perform, Program
 from carrypost.mom import program_commands as do
 from carrypost.mom.commands import Ack, Declare, Receive, Subscribe

@@ -14,7 +14,7 @@ from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId

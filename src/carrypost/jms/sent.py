@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JMSException
 from carrypost.events import TIMEOUT, Receipt, SendState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, seconds
 from carrypost.model.address import addressee, is_held

@@ -19,7 +19,7 @@ from carrypost.errors import (
     TransactionInProgressException,
     TransactionRolledBackException,
 )
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.acknowledgement import TransactedAcknowledgement
 from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from carrypost.errors import IllegalStateException, JMSException
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import Perform, Performed, Provider
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor

@@ -16,7 +16,7 @@ import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException
 from carrypost.gossip.composite import Part, Stored
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.local.circle_state import (
     Circle,
     CircleChanged,

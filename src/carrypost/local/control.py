@@ -12,7 +12,7 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId

@@ -24,8 +24,8 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.control import ItemKinds
     from carrypost.model.ids import NodeId

@@ -17,7 +17,7 @@ from carrypost.security import sealing
 from carrypost.security.sealing import Sealing
 
 if TYPE_CHECKING:
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.circles import Circles
     from carrypost.local.keyring import Keyring

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from carrypost.config import Limits
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.letters import Letters
 

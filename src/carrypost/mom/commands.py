@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId

@@ -36,7 +36,7 @@ from carrypost.mom.names.namespace import Binding, fault_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.draft import Draft
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.names.directory import Directory
     from carrypost.mom.queues.queues import Queues

@@ -18,7 +18,7 @@ import msgspec
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.local.control_outbox import UnstoredItem
 from carrypost.local.tables import Marks
 from carrypost.model import address

@@ -35,8 +35,9 @@ from carrypost.mom.views import Viewed, Views
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft, Steps
+    from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.local.circles import Circles
     from carrypost.local.deliveries import Deliveries

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import CLAIMS
+from carrypost.gossip.holdings.usage import Usage
 
 if TYPE_CHECKING:
     from carrypost.config import Settings

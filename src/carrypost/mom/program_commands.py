@@ -11,7 +11,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.local.circle_state import CircleView
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor

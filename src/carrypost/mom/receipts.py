@@ -31,8 +31,8 @@ from carrypost.mom.control import DELIVERED, FAILED, HANDED_OVER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.control import Outcome

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
 from carrypost.events import Reason
-from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import DELIVERED_IN_ORDER, ORDER
+from carrypost.gossip.holdings.usage import Usage
 from carrypost.gossip.layer import Layer
 from carrypost.journal import ORDER as ORDER_ROWS
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
@@ -69,7 +69,7 @@ class Order(Layer):
     kind = ORDER_ROWS
 
     def __init__(self, context: HostContext, deliveries: Deliveries) -> None:
-        self._node, self._signed, self._limits = context.node, context.identity.signed, context.limits
+        self._node, self._signs, self._limits = context.node, context.identity.signed, context.limits
         self._holdings, self._cache = context.holdings, context.holdings.cache
         self._outputs = context.outputs
         self._deliveries = deliveries
@@ -101,7 +101,7 @@ class Order(Layer):
     def stamping(self, date_us: int) -> Stamping:
         """Begin to stamp messages that are published together."""
         self._stamped = set()
-        return Stamping(self.opened, date_us, signed=self._signed, entries_max=self._entries_max)
+        return Stamping(self.opened, date_us, signed=self._signs, entries_max=self._entries_max)
 
     def opened(self, destination: str, ordering: Ordering) -> Group:
         """Return the group of an own message, made if there is room for one more; raise `OrderError` if not."""
@@ -155,10 +155,11 @@ class Order(Layer):
             return
         # Any of the authors that has a place left may open the group: a group is not refused
         # because of one of them.
-        openers = dict.fromkeys([copy.descriptor.node for copy in copies])
-        found = (self._group(destination, ordering, opener) for opener in openers)
-        group = next((each for each in found if each is not None), None)
-        if group is None:
+        for opener in dict.fromkeys([copy.descriptor.node for copy in copies]):
+            group = self._group(destination, ordering, opener)
+            if group is not None:
+                break
+        else:
             for copy in copies:
                 self._holdings.discard(copy, Reason.PENDING, owner=ORDER)
             return

@@ -31,10 +31,10 @@ _FEW_PART = 8
 class Stamping:
     """Stamper of the messages of one unit of work, in the order in which they will be published."""
 
-    __slots__ = ("_entries_max", "_joining", "_now", "_opened", "_outlooks", "_signed")
+    __slots__ = ("_entries_max", "_joining", "_now", "_opened", "_outlooks", "_signs")
 
     def __init__(self, opened: Callable[[str, Ordering], Group], now: int, *, signed: bool, entries_max: int) -> None:
-        self._opened, self._now, self._signed, self._entries_max = opened, now, signed, entries_max
+        self._opened, self._now, self._signs, self._entries_max = opened, now, signed, entries_max
         self._outlooks: dict[tuple[str, Ordering], Group] = {}
         self._joining = False
         """True after a message that joins predecessors, until few are left."""
@@ -47,7 +47,7 @@ class Stamping:
         if not ordering:
             return Stamp(self._now)
         group = self._outlooks.get((destination, ordering)) or self._opened(destination, ordering)
-        barrier = group.barrier(self._now, signed=self._signed)
+        barrier = group.barrier(self._now, signed=self._signs)
         most = max(2, self._entries_max // _FEW_PART) if self._joining else self._entries_max
         self._joining = len(barrier) > most
         if not self._joining:

@@ -8,7 +8,7 @@ import msgspec
 
 from carrypost.errors import IllegalArgumentException, InvalidSelectorException, LocalError
 from carrypost.events import OverlayState
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER

@@ -42,8 +42,8 @@ import msgspec
 
 from carrypost.errors import LocalError, RemoteError
 from carrypost.events import LayerEvent, Reason
-from carrypost.gossip.holdings.copies import Usage
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
+from carrypost.gossip.holdings.usage import Usage
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers

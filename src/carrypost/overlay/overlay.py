@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from carrypost import record
 from carrypost.errors import RemoteError, StateError
 from carrypost.events import PayloadWanted, Reason
-from carrypost.gossip.layer import Draft, Layer
+from carrypost.gossip.draft import Draft
+from carrypost.gossip.layer import Layer
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.ledger import KnownRows, Ledger
 from carrypost.model import address

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.model import ids
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.visible import Selectable

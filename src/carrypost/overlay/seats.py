@@ -39,7 +39,7 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.events import PayloadWanted
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from carrypost.daemon.openwire.mapping import Copy
     from carrypost.daemon.openwire.shared import Shared
     from carrypost.daemon.transactions import Transaction
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
     from carrypost.model.descriptor import Descriptor
     from carrypost.mom.commands import Ack

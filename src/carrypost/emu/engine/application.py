@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from mypy_extensions import mypyc_attr
+
 from carrypost import events
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.errors import LocalError
@@ -52,6 +54,7 @@ class DeliveredMessage:
         return bytes(self.descriptor.size) if self.stored is None else self.stored
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class InboxApplication:
     """The application of one node."""
 

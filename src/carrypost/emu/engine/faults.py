@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -95,8 +95,7 @@ def plan(faults: FaultsTable, presences: Iterable[Presence], seed: int | str, en
     others: list[NodeFault] = []
     for node in sorted(there):
         found = sorted([*_drawn(node, faults, seed, end_us), *listed[node]])
-        names = (name for number in count(2) if (name := f"{node}.{number}") not in there)
-        stays += _stays(node, names, sorted(there[node]), found, end_us)
+        stays += _stays(node, _further(node, there), sorted(there[node]), found, end_us)
         others += [fault for fault in found if fault.kind in {DISK_FULL, CLOCK_STEP} and fault.t_us < end_us]
     return FaultPlan(sorted(stays, key=lambda stay: (stay.start_us, stay.node)), sorted(others))
 
@@ -139,6 +138,13 @@ def _drawn(node: str, faults: FaultsTable, seed: int | str, end_us: int) -> list
 
 def _gap(chance: random.Random, per_h: float) -> int:
     return max(1, round(chance.expovariate(per_h) * HOUR_US))
+
+
+def _further(node: str, taken: Container[str]) -> Iterator[str]:
+    """Return further names of a node, without end; none of them is taken."""
+    for number in count(2):
+        if (name := f"{node}.{number}") not in taken:
+            yield name
 
 
 def _stays(

@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.checks import is_number, microseconds
@@ -128,7 +126,7 @@ class Traffic:
             self.count_frame(kind, size)
 
 
-class Datagram(msgspec.Struct, frozen=True, gc=False):
+class Datagram(NamedTuple):
     """A datagram: frames that arrive, or get lost, together."""
 
     frames: tuple[Frame, ...]

@@ -19,8 +19,8 @@ from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.verify.account import Account
 from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException
 from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.layer import Draft
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.journal import MESSAGE
 from carrypost.model.address import exactly

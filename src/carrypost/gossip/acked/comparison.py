@@ -12,13 +12,13 @@ longer intervals.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from carrypost.errors import LimitError
 from carrypost.gossip.acked.known_acks import ALL_PARTS, part_of
 from carrypost.gossip.transfers.accounts import LOOKS
+from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, AckList, packed, unpacked
 from carrypost.model.times import NEVER
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.acked.known_acks import KnownAcks
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
 
 _SHORT = ACK_PARTS
 """Number of records up to which a list is listed at once: XORs of its parts would be longer."""
@@ -42,7 +41,8 @@ _FRAME_BYTES = 48
 """Overhead of a datagram and a frame around fingerprints, in bytes."""
 
 
-class Contact(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Contact:
     """Comparison with one neighbour."""
 
     link: Link
@@ -53,7 +53,7 @@ class Contact(msgspec.Struct, eq=False):
     repeats: int = 0
     due_us: int = NEVER
     """Time at which the XOR is sent again."""
-    owed: dict[int, None] = {}
+    owed: dict[int, None] = field(default_factory=dict)
     """Fingerprints of records to send to the neighbour."""
 
 

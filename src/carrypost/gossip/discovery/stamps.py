@@ -18,12 +18,12 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.gossip.wire.fields import TOKEN_BYTES
+from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
     from random import Random
 
     from carrypost.gossip.wire.frames import Announce
-    from carrypost.model.ids import NodeId
 
 SERIES = 256
 """Number of stamps in a series. A longer series takes more time to make, and a shorter one needs proofs more often."""

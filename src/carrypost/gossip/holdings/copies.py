@@ -139,18 +139,3 @@ _FORGOTTEN = Descriptor("", 0, 0, 0, None, "", 0, 0, PayloadCodec.BLANK, b"", 64
 
 Newcomer = tuple[Descriptor, int, int, int]
 """A descriptor, its privilege, hops and age in milliseconds."""
-
-
-class Usage:
-    """A number of messages and their bytes."""
-
-    __slots__ = ("bytes", "messages")
-
-    def __init__(self) -> None:
-        self.messages = 0
-        self.bytes = 0
-
-    def add(self, messages: int, nbytes: int) -> None:
-        """Count more, or less."""
-        self.messages += messages
-        self.bytes += nbytes

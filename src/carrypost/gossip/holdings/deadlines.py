@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
+from mypy_extensions import mypyc_attr
+
 from carrypost.gossip.holdings.copies import Copy, deadline_of, slot_of
 from carrypost.model.times import NEVER
 
@@ -19,6 +21,7 @@ _STALE_SLACK = 64
 """Stale entries are swept out when there are this many entries more than twice the copies."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Deadlines:
     """The deadlines of copies that have slots."""
 

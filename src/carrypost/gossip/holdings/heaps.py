@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from carrypost.gossip.holdings.copies import Copy, Usage
+from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.holdings.usage import Usage
 
 _STALE_SLACK = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""

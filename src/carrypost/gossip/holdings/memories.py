@@ -32,11 +32,12 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import islice
 
 from carrypost.config import UNBOUNDED, Settings
-from carrypost.gossip.holdings.copies import Copy, Usage, deadline_of
+from carrypost.gossip.holdings.copies import Copy, deadline_of
 from carrypost.gossip.holdings.deadlines import Deadlines
 from carrypost.gossip.holdings.quota import Quota
 from carrypost.gossip.holdings.ranking import Ranking
 from carrypost.gossip.holdings.room import Room
+from carrypost.gossip.holdings.usage import Usage
 from carrypost.gossip.slots import Members, bits, mask_of
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.model.ids import MessageId

@@ -49,7 +49,7 @@ class Paper(Exchange):
 
     def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
         super().__init__(context, transfers, departures)
-        self.offers: _Catalogues = _Catalogues(context, transfers, self.contacts, self)
+        self.offers = self._catalogues = _Catalogues(context, transfers, self.contacts, self)
 
     def meet(self, contact: ExchangeContact, now: int) -> None:
         """Skip the comparison."""
@@ -64,5 +64,5 @@ class Paper(Exchange):
 
     def announced(self, now: int) -> bool:
         """Offer everything that matches."""
-        self.offers.everything(now)
+        self._catalogues.everything(now)
         return True

@@ -29,7 +29,8 @@ class Routed(Exchange):
     """The strategy that gives a neighbour what is for it, and `relay` decides about the rest."""
 
     carries_everything = True
-    chooses = unicast = True
+    chooses = True
+    unicast = True
     acknowledges = False
     durable_first = True
     ranking: ClassVar[Ranking] = FIRST_IN_FIRST_OUT

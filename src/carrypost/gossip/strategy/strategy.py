@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Generic
 
+from mypy_extensions import mypyc_attr
+
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
 from carrypost.gossip.strategy.contacts import C, Contacts
 from carrypost.gossip.timers import ACKNOWLEDGE, OFFER
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.transfers import Transfers
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Strategy(Generic[C]):
     """The deciding half of one host's contacts. The base class offers nothing."""
 

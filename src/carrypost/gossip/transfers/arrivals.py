@@ -7,17 +7,16 @@ where room had to be made, earlier arrivals are reported first, then the evictio
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.transfers.accounts import MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from carrypost.events import Reception
-    from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link

@@ -8,15 +8,14 @@ inboxes of a host share, and their bounds, is in `gossip.transfers.wants`.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from carrypost.gossip.transfers.ack_tracker import AckTracker
 from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
+from carrypost.gossip.wire.frames import OfferEntry
 
 if TYPE_CHECKING:
-    from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.descriptor import Descriptor
 
 
@@ -24,7 +23,8 @@ _UNASKED_SLACK = 16
 """Room for unasked Parcels that the first one heard has overtaken."""
 
 
-class Want(msgspec.Struct, eq=False, gc=False):
+@dataclass(eq=False, slots=True)
+class Want:
     """One message that one neighbour offers and this host would like."""
 
     entry: OfferEntry
@@ -44,9 +44,9 @@ class Want(msgspec.Struct, eq=False, gc=False):
     age_ms: int = 0
     reset: bool = False
     """True if its parts were dropped for lack of room. Fragments are useless until the descriptor arrives again."""
-    fragments: dict[int, dict[int, bytes]] = {}
+    fragments: dict[int, dict[int, bytes]] = field(default_factory=dict)
     """Fragments of pieces that are not whole, or wait for the hash list: by piece, and by number in it."""
-    hash_parts: dict[int, bytes] = {}
+    hash_parts: dict[int, bytes] = field(default_factory=dict)
     """Parts of the hash list by their first piece, until it is whole."""
 
     def clear(self) -> None:

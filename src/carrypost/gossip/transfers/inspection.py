@@ -59,7 +59,7 @@ class Inspection:
         self._recipients, self._memories = context.holdings.recipients, context.holdings.cache.memories
         self._purges, self._struck = context.holdings.purged.by_node, context.holdings.recipients.struck
         self._outlived = context.holdings.cache.outlived.ids
-        self._signed = context.identity.signed
+        self._signs = context.identity.signed
         self._author, self._node = context.identity.author, context.node
         limits, settings, self._closed = context.limits, context.settings, context.links.closed
         self._text_bytes_max = min(limits.destination_bytes_max, limits.label_bytes_max, limits.attribute_bytes_max)
@@ -93,7 +93,7 @@ class Inspection:
         # keeps the promise "once per node" at the price of a delay.
         if wanted and self._memories.full and ((copy := self._holdings.cache.get(found.id)) is None or not copy.here):
             raise ForgetfulError("memory")
-        if signed != self._signed:
+        if signed != self._signs:
             raise ForgeryError("security-level")
         if signed:
             self._verify(found, link)
@@ -101,7 +101,7 @@ class Inspection:
 
     def is_purged(self, found: Descriptor, now: int) -> bool:
         """Return True if all recipients of the message are done with it."""
-        if not (self._purges or self._struck) or found.signed != self._signed:
+        if not (self._purges or self._struck) or found.signed != self._signs:
             return False
         return self._recipients.is_over(found, self._holdings.date_of(now))
 
@@ -129,7 +129,7 @@ class Inspection:
         Usually it was lost in a crash. Without signatures it may also be forged: then its number is not reused.
         """
         date_us = self._holdings.date_of(now)
-        if self._holdings.cache.get(found.id) is not None or found.signed != self._signed or not found.alive(date_us):
+        if self._holdings.cache.get(found.id) is not None or found.signed != self._signs or not found.alive(date_us):
             return
         if found.signed:
             self._verify(found, link)

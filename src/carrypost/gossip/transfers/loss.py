@@ -66,8 +66,6 @@ from itertools import count, takewhile
 from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
-import msgspec
-
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import DECLARE_LOST, Timers
 from carrypost.gossip.transfers.congestion import CongestionWindow
@@ -88,13 +86,13 @@ _NBYTES = attrgetter("nbytes")
 Content = TypeVar("Content")
 
 
-class SentFrame(msgspec.Struct, Generic[Content], eq=False):
+class SentFrame(Generic[Content]):
     """One transmission of a content, which is hashable: equal contents are the same thing sent twice."""
 
-    serial: int
-    content: Content
-    nbytes: int
-    sent_us: int
+    __slots__ = ("content", "nbytes", "sent_us", "serial")
+
+    def __init__(self, serial: int, content: Content, nbytes: int, sent_us: int) -> None:
+        self.serial, self.content, self.nbytes, self.sent_us = serial, content, nbytes, sent_us
 
 
 class Outcome(NamedTuple, Generic[Content]):

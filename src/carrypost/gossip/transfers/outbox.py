@@ -31,11 +31,11 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.timers import DECLARE_LOST, SEND, Timers
 from carrypost.gossip.transfers.loss import LossRecovery, SentFrame
@@ -46,7 +46,6 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from random import Random
 
-    from carrypost.gossip.holdings.copies import Copy
 
 DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
 _PREAMBLE = (DESCRIPTOR, HASHES)
@@ -68,9 +67,11 @@ FRAME_ROOM = 64
 """Bytes of a datagram reserved for the headers of frame and datagram around a body."""
 PARCEL_GAIN = FRAME_ROOM - 8
 """A parcel, whose header is counted already, needs room for the header of the datagram only."""
+_NOTHING: Iterator[Item] = iter(())
 
 
-class Job(msgspec.Struct, eq=False):
+@dataclass(eq=False, slots=True)
+class Job:
     """One message on its way to one neighbour."""
 
     copy: Copy
@@ -82,7 +83,7 @@ class Job(msgspec.Struct, eq=False):
     """True if all pieces were here when they were requested."""
     more: int = 0
     """Bitset of pieces that arrived here, and were requested, while the others were on their way."""
-    items: Iterator[Item] = iter(())
+    items: Iterator[Item] = _NOTHING
     """Items that have not been sent yet."""
     left: int = 0
     """Number of these items."""
@@ -100,7 +101,7 @@ class Job(msgspec.Struct, eq=False):
     """Descriptor and hash list of a message in fragments, which the neighbour cannot use without them."""
     preamble_skipped: bool = False
     """True if the preamble is left out because the neighbour was sent it a moment ago."""
-    in_flight: set[int] = msgspec.field(default_factory=set)
+    in_flight: set[int] = field(default_factory=set)
     """Serials of the frames of this job that are in flight."""
     followers: tuple[tuple[Outbox, Job], ...] = ()
     """The same message for other neighbours, served by the same broadcast frames."""

@@ -11,9 +11,8 @@ later ones are confirmed. The part that chose the push calls `pop_lost`, and dec
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from carrypost.gossip.slots import bits
 from carrypost.gossip.transfers.loss import PACKET_THRESHOLD
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Receipt
 
 
-class Push(msgspec.Struct, eq=False, gc=False):
+@dataclass(eq=False, slots=True)
+class Push:
     """One message that went to the neighbour unasked."""
 
     slot: int

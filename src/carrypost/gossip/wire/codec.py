@@ -16,7 +16,7 @@ for bytes that are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -46,7 +46,7 @@ _SHORT_BINARY = 0xC4
 _BINARY_WIDTHS = {_SHORT_BINARY: 1, 0xC5: 2, 0xC6: 4}
 
 
-class Decoded(msgspec.Struct, frozen=True):
+class Decoded(NamedTuple):
     """The contents of a datagram."""
 
     frames: list[Frame]

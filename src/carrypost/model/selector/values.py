@@ -127,7 +127,7 @@ def minus(value: object) -> int | float | None:
     """Return the negative of a number; anything else is unknown."""
     if type(value) is int:
         return wrapped(-value)
-    found = plus(value)
+    found: int | float | None = plus(value)
     return found if found is None else wrapped(-found) if isinstance(found, int) else -found
 
 

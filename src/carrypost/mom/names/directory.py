@@ -35,7 +35,7 @@ from carrypost.errors import (
 )
 from carrypost.events import Advertised, Reason
 from carrypost.gossip.composite import Part, Stored
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.local.tables import Table
 from carrypost.model import address
 from carrypost.model.address import Kind

@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
-from carrypost.gossip.layer import Draft
+from carrypost.gossip.draft import Draft
 from carrypost.local.keyring import KEY_US
 from carrypost.model import address
 from carrypost.model.headers import Headers

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from carrypost.errors import ResourceAllocationException
 from carrypost.events import Reason
 from carrypost.gossip.composite import Part
-from carrypost.gossip.holdings.copies import Usage
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.gossip.holdings.usage import Usage
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.times import NEVER
@@ -28,8 +28,8 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.layer import Draft
     from carrypost.model.ids import MessageId
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.queue import Queue

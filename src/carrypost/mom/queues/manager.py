@@ -52,8 +52,9 @@ from carrypost.mom.queues.reminders import Reminders
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from carrypost.gossip.holdings.copies import Copy, Usage
-    from carrypost.gossip.layer import Draft
+    from carrypost.gossip.draft import Draft
+    from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.holdings.usage import Usage
     from carrypost.model.ids import NodeId
     from carrypost.mom.context import MessagingContext
     from carrypost.mom.queues.groups import Demand

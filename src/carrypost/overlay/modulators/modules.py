@@ -21,8 +21,8 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.events import LayerEvent, PayloadWanted
+from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.owners import LOG
-from carrypost.gossip.layer import Draft
 from carrypost.model import address
 from carrypost.overlay.items import ModuleWanted, Outbox
 from carrypost.overlay.modulators import programs
