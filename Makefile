@@ -10,7 +10,7 @@ TOOLS := .venv/.carrypost-tools
 STAMP := .venv/.carrypost-installed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo web test soak results package docs clean
+.PHONY: help demo web test soak compiled results package docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this
@@ -35,6 +35,9 @@ soak: $(STAMP) ## long searches for rare bugs
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=soak $(SEARCHES)
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=more $(DRAWING)
 
+compiled: $(PAGES) $(TOOLS) ## compile the core with mypyc and a C compiler, some minutes: half the CPU
+	@$(BIN)/python tools/compiled.py
+
 package: $(TOOLS) ## wheel and sdist in dist, to install carrypost elsewhere
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation
@@ -48,6 +51,8 @@ results: $(STAMP) ## the pages of docs/results anew, hours of work; the same com
 
 clean: ## remove what was made, .venv included
 	rm -rf .venv dist build demo-record .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -f src/carrypost/extensions.txt
+	find src -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A .venv that is already there is used as it is. Stamps are older than these files when they change.

@@ -22,6 +22,7 @@ from carrypost.cli import doctor
 from carrypost.cli._progress import progress
 from carrypost.cli.app import app, run
 from carrypost.cli.bench import available
+from carrypost.extensions import BUILD
 from carrypost.node.doctor.doctor import Finding
 
 BENCHMARK = """
@@ -42,9 +43,9 @@ def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_the_package_version_and_how_it_was_built(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"carrypost {carrypost.__version__}\n"
+    assert capsys.readouterr().out == f"carrypost {carrypost.__version__} ({BUILD})\n"
 
 
 def test_help_names_the_commands_and_gives_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,7 +160,7 @@ def test_the_tree_of_commands_loads_what_it_needs_to_show_help_and_no_more() -> 
 
 def test_the_package_runs_as_a_module() -> None:
     ran = subprocess.run([sys.executable, "-m", "carrypost", "--version"], capture_output=True, text=True, check=True)
-    assert ran.stdout == f"carrypost {carrypost.__version__}\n"
+    assert ran.stdout == f"carrypost {carrypost.__version__} ({BUILD})\n"
 
 
 @contextmanager

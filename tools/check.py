@@ -31,6 +31,8 @@ from tools import chromium, document_programs, java_client, lanes, meter  # noqa
 from tools.jobs import Job, Result, end  # noqa: E402
 from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
+from carrypost.extensions import PURE  # noqa: E402
+
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 SIZES = "tests/test_sizes.py"
 BESIDE = 2
@@ -164,6 +166,7 @@ def main(arguments: list[str]) -> int:
     # does not want its programs left over either.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    os.environ[PURE] = "1"  # Whatever was compiled here, sources are what is checked.
     started_s = time.perf_counter()
     chosen = names or NAMES
     missing = [

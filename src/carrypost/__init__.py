@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+import carrypost.extensions as _extensions  # noqa: F401 - first: it chooses what every later import finds
+
 if TYPE_CHECKING:
     from carrypost.errors import (
         AmbiguousNameException,

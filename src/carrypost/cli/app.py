@@ -30,6 +30,7 @@ from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._groups import Commands
 from carrypost.cli._options import option
 from carrypost.cli.demo.command import demo
+from carrypost.extensions import BUILD
 from carrypost.files import FULL, refused
 
 app = Commands("carrypost", pretty_exceptions_enable=False)
@@ -37,14 +38,16 @@ app = Commands("carrypost", pretty_exceptions_enable=False)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"carrypost {__version__}")
+        typer.echo(f"carrypost {__version__} ({BUILD})")
         raise typer.Exit
 
 
 @app.callback()
 def carrypost(
     *,
-    version: Annotated[bool, option("--version", "Show the version.", callback=_show_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, option("--version", "Show the version, and how it was built.", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Messaging without a server: nodes store, carry and forward messages until they expire.
 

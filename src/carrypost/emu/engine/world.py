@@ -29,6 +29,7 @@ from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Event, Reason
+from carrypost.extensions import BUILD
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
@@ -405,6 +406,7 @@ def run_attributes(scenario: Scenario, seed: int | str, inputs: Inputs) -> dict[
         "scenario": scenario.text,
         "seed": str(seed),
         "version": __version__,
+        "build": BUILD,
         "mode": scenario.run.mode,
         "defaults": scenario.in_force(),
         **inputs.files,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from carrypost.config import Settings, differences
 from carrypost.events import Event
+from carrypost.extensions import BUILD
 from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
@@ -30,7 +31,7 @@ class RecordWriter:
         self._traffic: Counter[str] = Counter()
         driver.traffic = self._traffic
         now = driver.date
-        attrs = {"version": __version__, "python": platform.python_version()}
+        attrs = {"version": __version__, "build": BUILD, "python": platform.python_version()}
         self.archive.record.add(Kind.RUN, now, self._node, attrs=attrs | differences(settings.core, Settings()))
         self.archive.record.add(Kind.JOIN, now, self._node)
         self.archive.begin()
