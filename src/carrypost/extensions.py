@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 MANIFEST = os.path.join(PACKAGE, "extensions.txt")
-"""Its first line is the suffix of extension modules for the Python that they were made for. Each further line names one
-source: its size, its time of modification, its SHA-256, and its path. A wheel has the first line only."""
+"""List of the sources that were compiled. Its first line is the suffix of extension modules of the Python that they
+were compiled for. Further lines have the size, the time of modification, the SHA-256 and the path of a source each; a
+wheel has none."""
 PURE = "CARRYPOST_PURE"
 """Environment variable that asks for the sources."""
 
@@ -94,4 +95,4 @@ def manifest(sources: Iterable[str]) -> str:
 
 
 BUILD = choose()
-"""What this process imports, "compiled" or "pure"."""
+"""Build that this process runs: "compiled" or "pure"."""

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ENVIRONMENT_PREFIX = "CARRYPOST_"
-_OF_COMMANDS = frozenset({"CARRYPOST_MASTER"})
-"""Variables with this prefix that are options of commands, and no settings."""
+_OF_COMMANDS = frozenset({"CARRYPOST_COMPILE", "CARRYPOST_MASTER", "CARRYPOST_PURE"})
+"""Variables with this prefix that are options of commands, of builds and of the import, and no settings."""
 NONE = "none"
 """Spelling of None in TOML and in the environment, which lack it."""
 
