@@ -67,7 +67,7 @@ EXACT: list[tuple[Frame, str]] = [
     (DescriptorPart(1, 2, 3, 4, 0, 2, b"x"), "98 07 01 02 03 04 00 02 c40178"),
     (HashList(1, 2, 3, bytes(32)), "95 08 01 02 03 c420" + 32 * "00"),
     (Data(1, 65_536, 3, True, b"xy"), "96 09 01 ce00010000 03 c3 c4027879"),
-    (Ack(2**32, b"\xff"), "93 0a cf0000000100000000 c401ff"),
+    (Ack(2**32, b"\xff", stored=True), "94 0a cf0000000100000000 c401ff c3"),
     (BlankData(1, 2, 3, False, 2), "96 09 01 02 03 c2 c4020000"),
     (
         WholeDescriptor(1, 2, 0, 0, DESCRIPTOR),

@@ -160,6 +160,7 @@ CASES: dict[str, tuple[Frame, ...]] = {
     "data_blank": (BlankData(128, 5, 0, True, 300),),
     "ack": (Ack(69_999, b"\xff\x01"),),
     "ack_nothing": (Ack(0, b""),),
+    "ack_stored": (Ack(69_999, b"\xff\x01", stored=True),),
     "largest_numbers": (Data(2**63 - 1, 2**63 - 1, 2**18, True, b"\xff"), Ack(2**63 - 1, b"\x01")),
     "mixed_meeting": (ANNOUNCE, ProfileRequest(DIGEST), Profile(DIGEST, 0, 1, b"\x90"), Digest(DIGEST, 0)),
     "mixed_exchange": (OFFER, Request(PREFIXES[0], (9,), (1,)), WholeDescriptor(12, 9, 1, 50, SIGNED), DATA),

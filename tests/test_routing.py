@@ -42,6 +42,12 @@ from carrypost.node.settings import NodeSettings
 from carrypost.testing import Network
 
 ROUTING = ["direct", "epidemic", "first-contact", "spray-and-wait", "prophet"]
+KINDS: dict[str, dict[str, Any]] = {
+    "exchange": {"strategy": "exchange", "altruistic": True},
+    "paper": {"strategy": "exchange", "altruistic": True, "paper_mode": True},
+    **{each: {"strategy": each} for each in ("anti-entropy", *ROUTING)},
+}  # fmt: skip
+"""Settings of hosts that carry what they can, by their strategy."""
 
 
 class Watch:
@@ -125,10 +131,12 @@ def test_first_contact_offers_a_message_to_one_neighbour_at_a_time() -> None:
         assert max(Counter(label for label, _ in watch.received).values()) == 1
 
 
-@pytest.mark.parametrize("size", [100, 50_000])
-def test_first_contact_hands_a_message_over_only_to_a_neighbour_that_has_stored_it(size: int) -> None:
+@pytest.mark.parametrize("neighbour", KINDS)
+def test_first_contact_hands_a_message_over_only_to_a_neighbour_that_has_stored_it(neighbour: str) -> None:
     """Check a neighbour that crashes while its disk still writes the message: the giver keeps its copy."""
-    with network("abc", "first-contact", disk_delay_s=2) as net:
+    size = 100 if neighbour in {"exchange", "first-contact"} else 50_000
+    with network("ac", "first-contact", disk_delay_s=2) as net:
+        net.add("b", **KINDS[neighbour])
         watch = Watch(net)
         net.publish("a", "news", bytes(size), label="m", recipients=list("c"))
         net.advance(5)
@@ -137,6 +145,7 @@ def test_first_contact_hands_a_message_over_only_to_a_neighbour_that_has_stored_
             net.advance(0.1)
             if watch.received:
                 break
+        net.advance(0.5)
         net.kill("b")
         net.restart("b")
         net.unlink("a", "b")

@@ -1,7 +1,8 @@
 """First contact: there is one copy of each message, which goes to whichever host comes first (Jain et al., 2004).
 
-A host drops its copy once the neighbour has confirmed that it received the message. If the confirmation is lost, both
-have one: a message may double, and never vanishes. A host that handed a message over does not take it again.
+A host drops its copy once the neighbour has confirmed that it stored the message. If the confirmation is lost, or says
+only that the message arrived, as from hosts with other strategies that are not for routing, both have a copy: a message
+may double, and never vanishes. A host that handed a message over does not take it again.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from carrypost.gossip.strategy.routed import Routed
 
 if TYPE_CHECKING:
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
+    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.wire.frames import Ack
 
 
 class FirstContact(Routed):
     """The strategy that hands messages over."""
+
+    _stored = False
+    """True if the acknowledgement in hand is of messages that the neighbour has stored."""
 
     def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:  # noqa: ARG002 - as others have it
         """Choose everything that is not the neighbour's own, and not offered, or on its way, to another one."""
@@ -28,6 +34,12 @@ class FirstContact(Routed):
         copies, author = self._cache.copies, contact.link.node
         return mask_of([slot for slot in bits(mask) if (copy := copies[slot]) and copy.descriptor.node != author])
 
+    def receive_ack(self, link: Link, frame: Ack, now: int) -> None:
+        """Handle an acknowledgement, and note if it is of what is stored."""
+        self._stored = frame.stored
+        super().receive_ack(link, frame, now)
+
     def gave(self, contact: ExchangeContact, mask: int, now: int) -> None:  # noqa: ARG002
-        """Drop what the neighbour has now."""
-        self._cache.throw_out(self._holdings.at(mask), Reason.FORWARDED)
+        """Drop what the neighbour has stored. What is only in its memory would vanish if it crashed."""
+        if self._stored:
+            self._cache.throw_out(self._holdings.at(mask), Reason.FORWARDED)

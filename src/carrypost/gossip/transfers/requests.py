@@ -11,6 +11,8 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from carrypost.errors import LimitError
 from carrypost.gossip.slots import mask_of, without
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
@@ -286,7 +288,8 @@ class Requests:
     def _acknowledge(self, link: Link, acks: list[Ack]) -> None:
         """Send acknowledgements, at once or when everything that they name is durable."""
         if self._durable_first:
-            self._outputs.journal.when_durable(_send_within, link, link.inbox, acks)
+            stored = [structs.replace(ack, stored=True) for ack in acks]
+            self._outputs.journal.when_durable(_send_within, link, link.inbox, stored)
         else:
             link.send(acks)
 

@@ -148,6 +148,14 @@ def _spare(announce: f.Announce) -> tuple[int, int]:
     return (3, 6) if announce.datagram_bytes else (4, 7)
 
 
+def _without_stored(ack: f.Ack) -> f.Ack | msgspec.Raw:
+    """Leave out `stored` unless it is true."""
+    if ack.stored:
+        return ack
+    whole = _encode(ack)
+    return msgspec.Raw(bytes((whole[0] - 1,)) + whole[1:-1])
+
+
 def _data_of_blank(blank: f.BlankData) -> f.Data:
     return f.Data(blank.handle, blank.serial, blank.index, blank.last, bytes(blank.length))
 
@@ -306,6 +314,7 @@ _RELAY = _datagram_head(1) + _encode(f.Relay(b"", 0))[:3]
 """The first bytes, up to the length of the path, of every datagram with a single Relay."""
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | msgspec.Raw]] = {
+    f.Ack: _without_stored,
     f.Announce: _shortened,
     f.BlankData: _data_of_blank,
     f.OpenParcel: _parcel_of_open,
@@ -314,6 +323,7 @@ _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | msgspec.Raw]] = {
     f.WholeDescriptor: _part_of_whole,
 }
 _SIZES: dict[type, Callable[[Any], int]] = {
+    f.Ack: lambda ack: len(_encode(ack)) - (not ack.stored),
     f.Announce: lambda announce: len(_encode(announce)) - _spare(announce)[1],
     f.BlankData: _data_size,
     f.OpenParcel: _parcel_size,

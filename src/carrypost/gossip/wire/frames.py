@@ -227,12 +227,17 @@ class Data(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """Acknowledgement of the addressee's transfer frames that arrived, in memory, since serial `base`. Cumulative."""
+    """Acknowledgement of the addressee's transfer frames that arrived since serial `base`, in memory or stored.
+
+    Cumulative.
+    """
 
     base: Serial
     """The serial of the addressee that the first bit stands for."""
     bitmap: bytes
     """Little-endian; bit i stands for serial base + i."""
+    stored: bool = False
+    """True if what they brought is stored, too: a neighbour that hands messages over may drop its copies."""
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True, tag=11):
