@@ -141,6 +141,25 @@ def test_a_node_that_runs_here_hears_probes_as_foreign_bytes_and_goes_on() -> No
     asyncio.run(scene())
 
 
+def test_probes_in_a_closed_network_look_like_protected_datagrams() -> None:
+    async def scene() -> None:
+        came: list[tuple[str, bytes]] = []
+        settings = UdpSettings(port=free_port(), interfaces=("lo",))
+        node = Udp(settings, came.extend)
+        await node.open()
+        found = by_means(await examine(settings, "lo", timeout_s=0.3, closed=True))
+        deadline = time.monotonic() + DEADLINE_S
+        while not came:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        await node.close()
+        assert found[FOUR].works
+        assert all(datagram.startswith(packets.HEAD) for _, datagram in came)
+        assert not codec.decode(came[0][1], Limits()).frames
+
+    asyncio.run(scene())
+
+
 def test_datagrams_that_a_node_here_would_refuse_for_their_length_are_named_with_their_sender() -> None:
     async def scene() -> None:
         settings = UdpSettings(port=free_port(), interfaces=("lo",))

@@ -79,7 +79,8 @@ def _findings(
     from carrypost.node.udp import interfaces  # noqa: PLC0415
 
     limits, own = settings.core.limits, status["node"] if status else ""
-    found = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=limits, own=own))
+    closed = bool(settings.core.sealing.closed)
+    found = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=limits, own=own, closed=closed))
     found += diagnosis.of_settings(settings.core)
     chosen = settings.udp.interfaces if interface is None else (interface,)
     for each in interfaces.selected(interfaces.snapshot(), chosen):

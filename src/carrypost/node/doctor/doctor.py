@@ -3,8 +3,8 @@
 On every interface, for every means, a probe with a random token is sent as a node would send it, and listened for as a
 node would listen; meanwhile announcements of other nodes, and probes of other doctors, are counted. The shared port is
 used with address reuse, so nodes that run here are not disturbed; to others a probe is a datagram that is not theirs.
-Of a closed network, too, a probe is plain: it says that a doctor is here, and no more, and no node answers. Datagrams
-of closed networks, which the doctor cannot read, show that their senders are heard.
+In a closed network a probe looks like a protected datagram under an unknown key, so it says no more than those of a
+node. Datagrams of closed networks, which the doctor cannot read, show that their senders are heard.
 `carrypost.node.doctor.diagnosis` says what follows.
 """
 
@@ -50,6 +50,9 @@ __all__ = ["Finding", "examine", "examine_disk"]
 
 PROBE = b"carrypost doctor\n"
 """First bytes of a probe: no node takes it for a datagram."""
+_RANDOM_BYTES, _PROTECTED_BYTES = 16, 79
+"""Random bytes of a probe, by which its own doctor knows it; and in a closed network, where it is as long as a bare
+announcement."""
 _PROBES = 4
 """Each may be lost."""
 _OTHERS_MAX = 64
@@ -64,11 +67,12 @@ async def examine(
     timeout_s: float = 1.0,
     limits: Limits | None = None,
     own: str = "",
+    closed: bool = False,
 ) -> list[Finding]:
     """Return what works on this interface, or on all that a node would use; takes `timeout_s`.
 
     `limits` are those of the node: what it would refuse is named. `own` is the node itself, if it runs: it does not
-    count as another one.
+    count as another one. `closed`: the network is closed, so that nothing plain is sent.
     Nodes announce themselves every 1 to 5 seconds: to hear others, listen for longer than that.
     """
     there = interfaces.snapshot()
@@ -78,7 +82,8 @@ async def examine(
     if not chosen:
         return [no_interface(interface or "", [each.name for each in there])]
     findings = _port(settings) + [down(each.name) for each in chosen if not each.up]
-    doctor = _Doctor(settings, there, timeout_s, limits or Limits(), own)
+    probe = HEAD + secrets.token_bytes(_PROTECTED_BYTES) if closed else PROBE + secrets.token_bytes(_RANDOM_BYTES)
+    doctor = _Doctor(settings, there, timeout_s, limits or Limits(), own=own, probe=probe)
     try:
         await doctor.try_out([each for each in chosen if each.up])
     finally:
@@ -112,12 +117,12 @@ def _holder(port: int) -> str:
 
 class _Doctor:
     def __init__(
-        self, settings: UdpSettings, there: list[Interface], timeout_s: float, limits: Limits, own: str
+        self, settings: UdpSettings, there: list[Interface], timeout_s: float, limits: Limits, *, own: str, probe: bytes
     ) -> None:
         self._settings = settings
         self._own_node = own
         self._timeout_s = timeout_s
-        self._probe = PROBE + secrets.token_bytes(16)
+        self._probe = probe
         self._local = {address for each in there for address in each.addresses}
         self._names = {each.index: each.name for each in there}
         self._limits = limits
