@@ -13,7 +13,7 @@ from carrypost.config import Settings
 from carrypost.emu.engine.radio import Radio
 from carrypost.events import Event, NeighbourDown
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.wire.frames import Ack, Announce, Frame, Offer, OfferEntry, OpenParcel, Profile, Request, kind
+from carrypost.gossip.wire.frames import Ack, Announce, Digest, Frame, Offer, OfferEntry, OpenParcel, Profile, Request, kind
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.journal import StoredMessage
@@ -88,6 +88,23 @@ def test_a_neighbour_that_begins_anew_soon_after_it_had_begun_is_met_anew() -> N
     assert not compared_or_offered(scene.passes(0.3))
     scene.announce(60_000, begins=ME)
     assert compared_or_offered(scene.passes(0.2)) == {"Digest"}
+
+
+def test_a_neighbour_that_compares_often_does_not_keep_a_host_from_repeating_its_own_lost_comparison() -> None:
+    scene = Scene()
+    scene.announce(60_000, begins=ME)
+    scene.host.publish("news", Blank(1), now=scene.now)
+    scene.passes(1)
+    scene.announce(60_000, begins=ME)  # A contact begins, with something to compare.
+    sent = scene.passes(3)  # What it asks first is lost, and asked again.
+    (own,) = {frame.profile for frame in sent if isinstance(frame, Announce)}
+    lost = [frame for frame in sent if isinstance(frame, Digest)]
+    assert lost
+    again: list[Frame] = []
+    for run in range(1, 5):
+        scene.says(Digest(own, 0, run=run))
+        again += [frame for frame in scene.passes(3) if isinstance(frame, Digest) and frame.buckets]
+    assert again
 
 
 def test_a_neighbour_that_only_now_begins_the_contact_has_forgotten_nothing() -> None:

@@ -136,8 +136,9 @@ class Review:
             contact.link.work.credit()
         if offering:
             contact.timers.arm(REVIEW, now + self.patience_us(contact))
-        elif contact.view is not None and (agreement.state not in SYNCED or self.same(contact)):
-            # A neighbour that begins a run and never ends it must not keep this side from its own.
+        elif contact.view is not None and (agreement.state in UNDECIDED or self.same(contact)):
+            # A neighbour that begins a run and never ends it must not keep this side from its own. Nor must one that
+            # begins runs often: a run of this side that is under way keeps its own patience.
             contact.timers.arm(REVIEW, now + _TURN_US)
         step = reconcile.answer(view, frame)
         run.mine_only |= step.mine_only | step.wanted_mine
