@@ -343,7 +343,9 @@ def test_more_than_three_curves_have_bars_in_place_of_bands() -> None:
 
 def test_the_bound_is_in_the_legend() -> None:
     x = np.linspace(0.0, 100.0, 50)
-    assert "flood bound" in _drawn_curves(2, bounds={"c1": Curve(x, x)})
+    drawn = _drawn_curves(2, bounds={"c1": Curve(x, x)})
+    symbol = drawn[: drawn.index("flood bound")].rpartition("<path")[2]
+    assert 'fill="white" stroke="black"' in symbol, "a circle that can be seen"
     assert "flood bound" not in _drawn_curves(2)
 
 

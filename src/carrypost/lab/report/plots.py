@@ -301,15 +301,15 @@ class _Look:
         places = np.linspace(x.least or 0.0, x.most or 1.0, _CIRCLES + 2)[1:-1]
         circles = {name: Curve(places, np.interp(places, curve.x, curve.y)) for name, curve in found.items()}
         encoding = self._place | {"color": self._plain}
-        key = {
-            "title": None, "symbolSize": 60, "symbolStrokeWidth": 1, "symbolStrokeColor": "black",
-            "symbolFillColor": "white",
-        }  # fmt: skip
-        scale = {"domain": [_BOUND], "range": ["circle"]}
-        named = {"datum": _BOUND, "type": "nominal", "legend": key, "scale": scale}
+        # Circles with the colours of their curves have no colour in a legend. So there is one in black, below another.
+        key = {"datum": _BOUND, "type": "nominal", "scale": {"domain": [_BOUND], "range": ["circle"]}, "legend": {
+            "title": None, "symbolSize": 60, "symbolStrokeWidth": 1,
+        }}  # fmt: skip
+        look, points = _point("circle", 26, 1.0), _points(circles)
         return [
             _layer(_points(found), {"type": "line", "strokeWidth": 0.7, **self._how}, encoding),
-            _layer(_points(circles), _point("circle", 26, 1.0), encoding | {"shape": named}),
+            _layer(points[:1], look | {"stroke": "black"}, self._place | {"shape": key}),
+            _layer(points, look, encoding),
         ]
 
     def marks(self, there: Sequence[Mark]) -> list[Spec]:
