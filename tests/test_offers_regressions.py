@@ -13,7 +13,18 @@ from carrypost.config import Settings
 from carrypost.emu.engine.radio import Radio
 from carrypost.events import Event, NeighbourDown
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.wire.frames import Ack, Announce, Digest, Frame, Offer, OfferEntry, OpenParcel, Profile, Request, kind
+from carrypost.gossip.wire.frames import (
+    Ack,
+    Announce,
+    Digest,
+    Frame,
+    Offer,
+    OfferEntry,
+    OpenParcel,
+    Profile,
+    Request,
+    kind,
+)
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.journal import StoredMessage

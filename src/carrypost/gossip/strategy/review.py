@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.gossip.strategy import reconcile
-from carrypost.gossip.strategy.exchange_machine import SYNCED, UNDECIDED, ReviewRun
+from carrypost.gossip.strategy.exchange_machine import UNDECIDED, ReviewRun
 from carrypost.gossip.timers import OFFER, REVIEW
 from carrypost.gossip.wire.frames import Bucket, Digest, Frame
 
