@@ -189,4 +189,4 @@ def test_messages_with_recipients_have_what_became_of_them(tmp_path: Path) -> No
 
 def test_own_messages_are_not_among_the_delivered(tmp_path: Path) -> None:
     found = _swept(tmp_path)
-    assert "published 4; received 9; delivered 6; of these 66.67 %; expired waiting 0; neither 3" in found.text
+    assert "published 4; received 9; delivered 6; of the received 66.67 %; expired waiting 0; neither 3" in found.text

@@ -140,7 +140,7 @@ def _found(home: Path, made: set[str]) -> tuple[list[str], dict[str, dict[str, o
     counts, delays = families.COUNT_WORDS, {name: f"{word}_s" for name, word in families.DELAY_WORDS.items()}
     rows: dict[str, dict[str, object]] = {}
     sources: tuple[tuple[Table, Callable[[dict[str, Any]], dict[str, object]]], ...] = (
-        (families.PROCESSING, lambda row: {word: row[name] for name, word in counts.items()}),
+        (families.PROCESSING, lambda row: {word: _received(row).get(name, row[name]) for name, word in counts.items()}),
         (families.DELIVERY_RATIO, lambda row: {_RATIO: row["ratio"]}),
         (families.DELAY_SPREAD, lambda row: {delays[row["metric"]]: row["avg_s"]}),
     )
@@ -148,6 +148,11 @@ def _found(home: Path, made: set[str]) -> tuple[list[str], dict[str, dict[str, o
         for row in folders.read_arrow(home, table_).to_pylist() if table_.name in made else ():
             rows.setdefault(str(row["run"]), {"run": row["run"]}).update(figures(row))
     return ["run", *counts.values(), _RATIO, *delays.values()], rows
+
+
+def _received(row: dict[str, Any]) -> dict[str, object]:
+    """Return the number of received messages that were delivered; the family counts own messages, too, as its paper."""
+    return {"codlvd": row["rcvd"] - row["expd"] - row["left"]}
 
 
 def _print(rows: Mapping[str, Mapping[str, object]], names: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ def neighbours(study: Study, all_series: Sequence[Series]) -> Picture | None:
         most = max((float(x.max(initial=0)) for x, _ in seeds), default=0.0)
         return curves.distribution(seeds, Extent(most or 1.0, 1.0))
 
-    axes = Axis("number of neighbours, at most"), distributions.shares("share of time")
+    axes = Axis("number of neighbours, at most", whole=True), distributions.shares("share of time")
     return plots.plain(curves.merged(by_settings(matched(all_series), many)), axes, "number of neighbours", "settings")
 
 

@@ -128,10 +128,10 @@ def _costs(study: Study, all_series: Sequence[Series]) -> Element:
     heads = [
         "settings",
         "bytes sent",
-        "for each delivery",
-        "of these, data",
+        "bytes for each delivery",
+        "share of data",
         "hops, mean",
-        "direct",
+        "one hop",
         "hops, most",
     ]
     lines = []

@@ -68,7 +68,7 @@ def _lists(study: Study, all_series: Sequence[Series]) -> bool:
 def _processing(study: Study, all_series: Sequence[Series]) -> list[Element]:
     if _lists(study, all_series):
         return _to_recipients(study, all_series)
-    heads = ("published", "received", "delivered", "of these", "expired waiting", "neither", "delivery ratio")
+    heads = ("published", "received", "delivered", "of the received", "expired waiting", "neither", "delivery ratio")
     lines = []
     for series in all_series:
         # The family counts own messages as delivered, as the paper does.

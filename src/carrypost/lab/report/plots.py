@@ -59,6 +59,8 @@ class Axis:
     """Format of the ticks' labels, in Vega's language; empty: their number."""
     ticks: Sequence[float] = ()
     log: bool = False
+    whole: bool = False
+    """True: ticks are whole numbers only."""
 
     def of(self, field: str) -> Spec:
         """Return a field of the data along this axis."""
@@ -79,6 +81,8 @@ class Axis:
 
     def _axis(self) -> Spec:
         options: Spec = {"tickCount": 8}
+        if self.whole:
+            options["tickMinStep"] = 1
         if self.labels:
             options["labelExpr"] = self.labels
         if self.ticks:

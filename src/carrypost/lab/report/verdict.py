@@ -147,7 +147,9 @@ def of_campaign(study: Study, all_series: Sequence[Series]) -> Markup:
     best, worst = max(known, key=lambda name: known[name]), min(known, key=lambda name: known[name])
     text = f"Messages were delivered to {share(known[best])} of their recipients"
     if known[best] != known[worst]:
-        text += f" with {best}, the best of {len(known)} settings, and to {share(known[worst])} with {worst}, the worst"
+        text += (
+            f" with “{best}”, the best of {len(known)} settings, and to {share(known[worst])} with “{worst}”, the worst"
+        )
     delays = [
         each for series in all_series
         for each in study.values(families.DELAY_SPREAD, series, "p50_s", metric=families.CODLVDELAY)
