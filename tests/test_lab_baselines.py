@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks import baselines as bench
@@ -57,6 +59,32 @@ def test_a_part_is_shown_without_a_comparison(tmp_path: Path) -> None:
     assert "Routing strategies on The ONE" in page
     assert "Whole runs are needed for a verdict" in page
     assert "PRoPHET" in page
+
+
+def test_the_benchmark_of_baselines_runs_what_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played: list[tuple[str, str, float]] = []
+
+    def pretend(strategy: str, load: str, hours: float) -> tuple[float, int]:
+        played.append((strategy, load, hours))
+        return 11.0, 100
+
+    def rows(*arguments: str) -> list[dict[str, Any]]:
+        assert bench.main([*arguments, "--json"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    monkeypatch.setattr(bench, "run", pretend)
+    (row,) = rows("--only", "prophet-contended", "--repeat", "2")
+    assert played == [("prophet", "contended", 12.0)] * 2
+    assert (row["table"], row["CPU s"], row["The ONE, CPU s"], row["ratio"]) == ("CPU", 11.0, 67, 11 / 67)
+    played.clear()
+    (row,) = rows("--only", "control", "--quick")
+    assert (row["table"], row["times"]) == ("Control", 1.0)
+    assert played == [(strategy, "uncontended", 0.25) for strategy in ("prophet", "spray-and-wait")]
+    with pytest.raises(SystemExit):
+        bench.main(["--only", "contended", "--quick"])
+    assert "leave it out" in capsys.readouterr().err
 
 
 @pytest.mark.soak

@@ -407,6 +407,47 @@ def test_other_hosts_skip_tickets_and_tables() -> None:
             assert net.host("b").overview().refused["kind"] >= 1
 
 
+def refuse_routing_frames(net: Network, node: str) -> None:
+    handlers = net.host(node)._host_context.links.handlers  # noqa: SLF001 - as if it were an earlier version
+    for kind in (Tickets, Encounters, Listing, Held, NamesRequest, Names):
+        handlers.pop(kind, None)
+
+
+@pytest.mark.parametrize("strategy", ["spray-and-wait", "prophet"])
+@pytest.mark.parametrize("refusing", "ab")
+def test_a_host_that_refuses_the_frames_of_its_strategy_gets_and_gives_what_is_for_others(
+    strategy: str, refusing: str
+) -> None:
+    with network("ab", strategy) as net:
+        refuse_routing_frames(net, refusing)
+        net.publish("a", "news", b"1", label="small", recipients=["b"])
+        net.publish("b", "news", bytes(40_000), label="large", recipients=["a"])
+        meet(net, "a", "b", 30)
+        assert [got(net, node) for node in "ab"] == [["large"], ["small"]]
+        assert net.host(refusing).overview().refused.keys() <= {"kind"}
+
+
+def test_a_host_that_refuses_tickets_has_one_of_each_message() -> None:
+    with network("abcz", "spray-and-wait") as net:
+        refuse_routing_frames(net, "b")
+        watch = Watch(net)
+        net.publish("a", "news", b"x", label="m", recipients=["z"])
+        for pair in ("ab", "bc", "bz"):
+            meet(net, *pair)
+        assert watch.received == [("m", "b"), ("m", "z")]
+
+
+def test_a_host_that_refuses_tables_gives_only_what_is_for_the_neighbour() -> None:
+    with network("abz", "prophet") as net:
+        meet(net, "b", "z")
+        refuse_routing_frames(net, "a")
+        watch = Watch(net)
+        net.publish("a", "news", b"x", label="m", recipients=["z"])
+        for pair in ("ab", "az"):
+            meet(net, *pair)
+        assert watch.received == [("m", "z")]
+
+
 def offered(serial: int = 7, count: int = 2) -> list[Frame]:
     entries = tuple(OfferEntry(MessageId(b"z:1:%d" % number), number, 10, 4) for number in range(1, count + 1))
     return [Offer(serial, entries)]
