@@ -62,7 +62,7 @@ def test_a_part_is_shown_without_a_comparison(tmp_path: Path) -> None:
 
 
 def test_the_benchmark_of_baselines_runs_what_is_chosen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     played: list[tuple[str, str, float]] = []
 
@@ -77,7 +77,7 @@ def test_the_benchmark_of_baselines_runs_what_is_chosen(
     monkeypatch.setattr(bench, "run", pretend)
     (row,) = rows("--only", "prophet-contended", "--repeat", "2")
     assert played == [("prophet", "contended", 12.0)] * 2
-    assert (row["table"], row["CPU s"], row["The ONE, CPU s"], row["ratio"]) == ("CPU", 11.0, 67, 11 / 67)
+    assert (row["CPU s"], row["The ONE, CPU s"], row["ratio"], row["met"]) == (11.0, 67, 11 / 67, None)
     played.clear()
     (row,) = rows("--only", "control", "--quick")
     assert (row["table"], row["times"]) == ("Control", 1.0)
@@ -85,6 +85,14 @@ def test_the_benchmark_of_baselines_runs_what_is_chosen(
     with pytest.raises(SystemExit):
         bench.main(["--only", "contended", "--quick"])
     assert "leave it out" in capsys.readouterr().err
+    script = '#!/bin/sh\ncp "$3" given.txt\ni=0; while [ $i -lt 50000 ]; do i=$((i+1)); done\n'
+    (tmp_path / "one.sh").write_text(script)
+    (tmp_path / "one.sh").chmod(0o755)
+    (row,) = rows("--only", "prophet-uncontended", "--quick", "--one", str(tmp_path))
+    assert (row["met"], 0 < row["The ONE, CPU s"] < 11) == (False, True)
+    assert {"Group.router = ProphetRouter", "Scenario.endTime = 900", "Group4.bufferSize = 5G"} < set(
+        (tmp_path / "given.txt").read_text().splitlines()
+    )
 
 
 @pytest.mark.soak

@@ -376,13 +376,13 @@ def test_a_table_keeps_the_likeliest_nodes() -> None:
 # --- other strategies, and lies --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("one", "other"), [*product(["exchange", "anti-entropy", *ROUTING], ROUTING)])
+@pytest.mark.parametrize(("one", "other"), [*product(KINDS, ROUTING)])
 def test_hosts_with_different_strategies_give_each_other_what_is_for_them(one: str, other: str) -> None:
     """Check both roles of a session: `a` has the smaller id, and begins it if it is one for that."""
     for first, second in ((one, other), (other, one)):
         with testing.network() as net:
             for name, strategy in zip("ab", (first, second), strict=True):
-                net.add(name, strategy=strategy)
+                net.add(name, **KINDS[strategy])
                 net.subscribe(name, "news")
             net.publish("a", "news", b"1", label="small", recipients=["b"])
             net.publish("b", "news", bytes(40_000), label="large", recipients=["a"])
