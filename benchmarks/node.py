@@ -6,11 +6,15 @@ every payload and confirms it. *carrier*: the node carries the messages for othe
 process, all threads, in user and kernel mode. The floor is the unavoidable work: verifying one signature and committing
 the same rows to SQLite, measured in the same run.
 
-Run: carrypost bench node [--quick] [--json] [--profile] [--trace] [--messages 12000] [--repeats 3]
+With `--closed`, further nodes are members of a closed network, and receive protected datagrams in turn with the others.
+
+Run: carrypost bench node [--quick] [--json] [--profile] [--trace] [--closed] [--messages 12000] [--repeats 3]
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import statistics
 import sys
@@ -24,6 +28,7 @@ from typing import Final
 from benchmarks import _report
 from benchmarks._processes import BenchmarkError, Row, Worker, free_port, say, scratch, settings_file, start
 
+from carrypost import ConnectionFactory
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.node.store import schema
 from carrypost.security.identity import Identity, verify
@@ -34,6 +39,10 @@ DESTINATION: Final = "news"
 ROLES: Final = ("consumer", "carrier")
 TRACED: Final = ", traced"
 """Added to the role of a receiver that keeps the history of messages."""
+CLOSED: Final = ", closed"
+"""Added to the role of a receiver in a closed network."""
+CLOSED_GOAL: Final = 1.06
+CIRCLE: Final = "bench"
 VERIFICATIONS: Final = 2_000
 _ROW_BYTES: Final = 320
 """About what a message's row has beside its payload: descriptor, signature, and when it came."""
@@ -54,12 +63,13 @@ class Reception:
 class Meeting:
     """A node that has published, and receivers that meet it, one after the other."""
 
-    def __init__(self, folder: Path, messages: int, *, profile: bool) -> None:
+    def __init__(self, folder: Path, messages: int, *, profile: bool, closed: bool) -> None:
         self._folder = folder
         self._messages = messages
         self._profile = profile
         self._port = free_port()
         self._receivers = 0
+        self._closed, self._code = closed, ""
         self.sender = self._start("sender")
         self.sender.answer()
 
@@ -74,7 +84,10 @@ class Meeting:
             announce_s_max=0.5,
             udp={"port": self._port, "interfaces": ["lo"], **udp},
             trace={"enabled": traced},
+            sealing={"closed": CIRCLE if self._closed else ""},
         )
+        if self._closed:
+            self._code = asyncio.run(_join(file, self._code))
         return start(name, ["_worker.py", str(file), *arguments])
 
     def publish(self) -> float:
@@ -87,6 +100,7 @@ class Meeting:
     def receive(self, role: str) -> Reception:
         """Let a new node meet the sender, until it has everything."""
         self._receivers += 1
+        role = role.removesuffix(CLOSED)
         traced, role = role.endswith(TRACED), role.removesuffix(TRACED)
         arguments = ["--profile"] if self._profile else []
         name = f"{role}-{self._receivers}"
@@ -104,6 +118,16 @@ class Meeting:
             areas = receiver.ask("areas") if self._profile else {}
             sender_s = self.sender.cpu_s - sender_cpu_s
         return Reception(spent_s, wall_s, sender_s, self._messages / max(1, commits), areas)
+
+
+async def _join(file: Path, code: str) -> str:
+    """Join the circle of the closed network, or found it without a code, before the node runs; return a code."""
+    async with ConnectionFactory(str(file), attach=False).create_context() as ctx:
+        if code:
+            await ctx.circles.join(code)
+            return code
+        await ctx.circles.found(CIRCLE)
+        return await ctx.circles.invite(CIRCLE)
 
 
 def verify_us() -> float:
@@ -153,6 +177,13 @@ def role_row(role: str, messages: int, receptions: Sequence[Reception], floor_us
     }
 
 
+def closed_row(role: str, protected: Sequence[Reception], plain: Sequence[Reception]) -> Row:
+    """Return the row of one kind of receiver in a closed network, beside an open one."""
+    closed_s, open_s = (statistics.median(each.cpu_s for each in some) for some in (protected, plain))
+    times = closed_s / open_s
+    return {"receiver": role, "times": times, "goal": CLOSED_GOAL, "met": times <= CLOSED_GOAL}
+
+
 def area_rows(role: str, messages: int, receptions: Sequence[Reception]) -> list[Row]:
     """Return the CPU time of one kind of receiver by area."""
     areas = receptions[0].areas
@@ -175,13 +206,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="1,000 messages, once, in a few seconds")
     parser.add_argument("--profile", action="store_true", help="also show where the time goes; costs a little itself")
     parser.add_argument("--trace", action="store_true", help="also with the history of messages ([trace])")
+    parser.add_argument("--closed", action="store_true", help="also in a closed network, with protected datagrams")
     parser.add_argument("--messages", type=int, default=12_000, metavar="N", help="messages of a meeting")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="meetings of each kind")
     given = parser.parse_args(argv)
     if min(given.messages, given.repeats) < 1:
         parser.error("--messages and --repeats must be at least 1")
     messages, repeats = (1_000, 1) if given.quick else (given.messages, given.repeats)
-    roles = (*ROLES, *(f"{role}{TRACED}" for role in ROLES)) if given.trace else ROLES
+    kinds = ("", TRACED) if given.trace else ("",)
+    roles = [f"{role}{kind}" for kind in (*kinds, *([CLOSED] if given.closed else [])) for role in ROLES]
     try:
         with scratch() as folder:
             publish_s, receptions = measure(folder, messages, repeats, roles, profile=given.profile)
@@ -196,6 +229,9 @@ def main(argv: Sequence[str]) -> int:
         f"Reception: signed messages of {SIZE_BYTES:,} bytes, CPU time of the receiver's process, median of {repeats}",
         [role_row(role, messages, receptions[role], floor_us) for role in roles],
     )
+    if given.closed:
+        rows = [closed_row(role, receptions[f"{role}{CLOSED}"], receptions[role]) for role in ROLES]
+        show("Closed: CPU time of the receiver in a closed network, beside an open one", rows)
     if given.profile:
         rows = [row for role in roles for row in area_rows(role, messages, receptions[role])]
         show("Areas: where the receiver's CPU time goes", rows)
@@ -210,14 +246,19 @@ def measure(
     folder: Path, messages: int, repeats: int, roles: Sequence[str], *, profile: bool
 ) -> tuple[float, dict[str, list[Reception]]]:
     """CPU seconds of all publications, and the receptions by role."""
-    meeting = Meeting(folder, messages, profile=profile)
     receptions: dict[str, list[Reception]] = {role: [] for role in roles}
-    with meeting.sender:
-        say(f"publishing {messages:,} messages")
-        publish_s = meeting.publish()
+    publish_s = 0.0
+    with contextlib.ExitStack() as ending:
+        meetings: dict[bool, Meeting] = {}
+        for closed in sorted({role.endswith(CLOSED) for role in roles}, reverse=True):
+            place = folder / ("closed" if closed else "open")
+            meetings[closed] = Meeting(place, messages, profile=profile, closed=closed)
+            ending.enter_context(meetings[closed].sender)
+            say(f"publishing {messages:,} messages")
+            publish_s = meetings[closed].publish()
         for number in range(repeats):
             for role in roles:
-                found = meeting.receive(role)
+                found = meetings[role.endswith(CLOSED)].receive(role)
                 receptions[role].append(found)
                 rate = messages / found.cpu_s
                 say(f"{role}, {number + 1} of {repeats}: {rate:,.0f} a CPU second, {found.wall_s:.1f} s")

@@ -38,6 +38,7 @@ from carrypost.security.packets import PacketKeys, Packets, packet_key
 KB: Final = 1_000
 MIB: Final = 1 << 20
 PUBLISH_GOALS: Final = {"circle": 1.15, "letter": 1.6, "own queue": 1.1}
+FAR_GOAL: Final = 1.8
 LARGE_GOAL: Final = 1.4
 CARRY_GOAL: Final = 1.02
 PACKET_GOAL: Final = 1.06
@@ -79,7 +80,10 @@ class Bench(Rounds):
         return pair
 
     def _measured(self, kind: str, nbytes: int, count: int) -> Costs:
-        """Publish on one host, and read on the other: `topic`, `circle`, `queue`, `letter`, `own`, `own letter`."""
+        """Publish on one host, and read on the other: `topic`, `circle`, `queue`, `letter`, `own`, `own letter`.
+
+        `far` and `far letter` are for a queue of the author, whose messages are assigned to the other host.
+        """
         pair = self._pair()
         a, b = pair.a.host, pair.b.host
         pair.meet(3)
@@ -92,7 +96,7 @@ class Bench(Rounds):
         elif kind == "topic":
             to, wanted = "topic/x", Subscribe(entry("topic/x"))
         else:
-            owner = a if kind.startswith("own") else b
+            owner = a if kind.startswith(("own", "far")) else b
             to = owner.messaging.execute(do.DeclareQueue(Declare("x")), pair.now, next(number))
             wanted = Receive(to)
         pair.meet(5)
@@ -103,7 +107,7 @@ class Bench(Rounds):
             b.messaging.execute(do.Credit(consumer, _CREDIT, 1 << 40), pair.now)
             pair.meet(3)
         payload, sealed = random.Random(1).randbytes(nbytes), True if kind.endswith("letter") else None
-        sealed = False if kind in ("queue", "own") else sealed
+        sealed = False if kind in ("queue", "own", "far") else sealed
         began_s = time.process_time()
         for _ in range(count):
             a.publish(to, payload, now=pair.now, sealed=sealed)
@@ -126,7 +130,8 @@ class Bench(Rounds):
 
     def small(self) -> list[Row]:
         """Messages of 1 kB."""
-        costs = self._least(("topic", "circle", "queue", "letter", "own", "own letter"), KB, self.messages)
+        kinds = ("topic", "circle", "queue", "letter", "own", "own letter", "far", "far letter")
+        costs = self._least(kinds, KB, self.messages)
         return [
             _row("circle, publish", costs["circle"].publish_us, costs["topic"].publish_us, PUBLISH_GOALS["circle"]),
             _row("circle, transfer and read", costs["circle"].read_us, costs["topic"].read_us, PUBLISH_GOALS["circle"]),
@@ -136,6 +141,7 @@ class Bench(Rounds):
                 "letter to an own queue", costs["own letter"].publish_us, costs["own"].publish_us,
                 PUBLISH_GOALS["own queue"],
             ),
+            _row("letter, receivers elsewhere", sum(costs["far letter"][:2]), sum(costs["far"][:2]), FAR_GOAL),
         ]  # fmt: skip
 
     def large(self) -> list[Row]:

@@ -216,6 +216,7 @@ def is_control_of_node(destination: str) -> bool:
     return destination.startswith(_CONTROL) and destination != EVERYBODY
 
 
+@functools.lru_cache(_REMEMBERED)
 def address(destination: str) -> Address | None:
     """Return the address of a destination; None for destinations that programs without messaging choose."""
     kind, slash, rest = destination.partition("/")

@@ -50,11 +50,15 @@ def _expand(suite: bytes, key: bytes, label: bytes, info: bytes, length: int) ->
     return mac(key, length.to_bytes(2, "big") + _VERSION + suite + label + info + b"\x01")[:length]
 
 
+_BASE = b"\0" + _extract(_SUITE, b"", b"psk_id_hash", b"")
+"""The mode without a shared secret, as it enters the key schedule."""
+
+
 def _aead(shared: bytes, encapsulated: bytes, public: bytes, info: bytes) -> tuple[ChaCha20Poly1305, bytes]:
     """Return the cipher and its nonce, from the result of the key exchange."""
     secret = _extract(_KEM, b"", b"eae_prk", shared)
     secret = _expand(_KEM, secret, b"shared_secret", encapsulated + public, 32)
-    context = b"\0" + _extract(_SUITE, b"", b"psk_id_hash", b"") + _extract(_SUITE, b"", b"info_hash", info)
+    context = _BASE + _extract(_SUITE, b"", b"info_hash", info)
     secret = _extract(_SUITE, secret, b"secret", b"")
     key = _expand(_SUITE, secret, b"key", context, KEY_BYTES)
     return ChaCha20Poly1305(key), _expand(_SUITE, secret, b"base_nonce", context, _NONCE_BYTES)

@@ -318,13 +318,14 @@ def opened(
     plain = fields.codec is PayloadCodec.PLAIN
     if fields.codec is PayloadCodec.BLANK or sealed_length(packed) != descriptor.length or (plain and packed != size):
         raise ForgeryError("seal", "fields that do not fit the payload")
+    if sealed.recipients or sealed.connected or sealed.joins:
+        inner = msgspec.structs.replace(
+            inner, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins
+        )
     destination = circle_topic(circle, fields.topic) if circle and fields.topic else descriptor.destination
     made = msgspec.structs.replace(
         descriptor, destination=destination, size=size, codec=fields.codec, label=fields.label,
-        attributes=fields.attributes,
-        headers=msgspec.structs.replace(
-            inner, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins
-        ),
+        attributes=fields.attributes, headers=inner,
     )  # fmt: skip
     _share(made, descriptor, Unsealed(key, packed, secret, circle))
     return made, fields
