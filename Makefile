@@ -10,11 +10,11 @@ TOOLS := .venv/.carrypost-tools
 STAMP := .venv/.carrypost-installed
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo web test soak compiled results package docs clean
+.PHONY: help demo web test test-compiled soak compiled results package docs clean
 .DEFAULT_GOAL := help
 
 help: ## show this
-	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
 
 demo: $(BASE) ## six real nodes on this machine, and a bus that carries between them
 	@$(BIN)/carrypost demo
@@ -38,9 +38,14 @@ soak: $(STAMP) ## long searches for rare bugs
 compiled: $(PAGES) $(TOOLS) ## compile the core with mypyc and a C compiler, some minutes: half the CPU
 	@$(BIN)/python tools/compiled.py
 
-package: $(TOOLS) ## wheel and sdist in dist, to install carrypost elsewhere
+test-compiled: $(STAMP) ## tests in virtual time and on real nodes, with what `make compiled` made
+	@$(BIN)/python tools/check.py --compiled
+
+# pip takes the wheel for this platform where it fits. Without a C compiler there is the pure one only.
+package: $(PAGES) $(TOOLS) ## wheels and sdist in dist, to install carrypost elsewhere
 	@rm -rf dist
 	@$(BIN)/python -m build --no-isolation
+	@CARRYPOST_COMPILE=1 $(BIN)/python -m build --no-isolation --wheel || echo "no wheel with a compiled core was made"
 	@ls dist/*
 
 docs: $(TOOLS) ## reference of the API, as pages in build/reference

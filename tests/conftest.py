@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, settings
 from tests.examples import LONG
 from tests.packages import Environment, build
 
+from carrypost.extensions import BUILD
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.shells import Shell
@@ -42,6 +44,13 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests that need the sources where what is compiled is used."""
+    marker = item.get_closest_marker("pure")
+    if marker is not None and BUILD == "compiled":
+        pytest.skip(f"needs the sources: {marker.args[0]}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -19,6 +19,7 @@ from carrypost.gossip.wire.frames import (
     BlankData,
     Bucket,
     Data,
+    Decoded,
     DescriptorPart,
     Digest,
     Frame,
@@ -171,7 +172,7 @@ def test_frame_has_exactly_these_bytes(frame: Frame, wire: str) -> None:
 @pytest.mark.parametrize(("frame", "wire"), EXACT)
 def test_exactly_these_bytes_are_the_frame(frame: Frame, wire: str) -> None:
     decoded = codec.decode(b"CP\x01\x91" + bytes.fromhex(wire), LIMITS)
-    assert decoded == codec.Decoded([taken(frame)], {})
+    assert decoded == Decoded([taken(frame)], {})
 
 
 def test_every_kind_is_told_with_its_exact_bytes() -> None:
@@ -213,7 +214,7 @@ def test_blank_parcel_is_not_made_to_learn_its_size() -> None:
 def test_frame_comes_back_as_it_was(frame: Frame) -> None:
     (sent,) = codec.datagrams([resolved(frame)], MTU_BYTES)
     decoded = codec.decode(sent, LIMITS)
-    assert decoded == codec.Decoded([taken(frame)], {})
+    assert decoded == Decoded([taken(frame)], {})
     assert codec.datagrams(decoded.frames, MTU_BYTES) == [sent]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from carrypost.config import Limits
 from carrypost.gossip.wire import checks, codec
+from carrypost.gossip.wire.frames import Decoded
 
 LIMITS = Limits(datagram_bytes_max=65_507)
 MTU_BYTES = 65_507
@@ -37,7 +38,7 @@ CLAIMS = {
 }
 
 
-def check_harmless(datagram: bytes) -> codec.Decoded:
+def check_harmless(datagram: bytes) -> Decoded:
     """Decode a datagram; accepted frames must be sound and mean the same when they are passed on."""
     decoded = codec.decode(datagram, LIMITS)
     assert len(decoded.frames) <= LIMITS.frames_max
@@ -201,7 +202,7 @@ def test_no_memory_is_allotted_for_what_a_descriptor_declares(field: bytes, clai
     part = b"CP\x01\x91\x98\x07\x01\x02\x03\x04\x00\x01" + wire
     parcel = b"CP\x01\x91\x98\x0b\x01\x02\x03\x04\xc2" + wire + b"\xc4\x01x"
     for hostile in (part, parcel):
-        assert codec.decode(hostile, LIMITS) == codec.Decoded([], {"descriptor": 1})
+        assert codec.decode(hostile, LIMITS) == Decoded([], {"descriptor": 1})
         assert peak_bytes(hostile) < 8_192
 
 
@@ -227,7 +228,7 @@ def test_a_parcel_that_is_only_declared_a_little_is_taken() -> None:
 def test_largest_datagram_full_of_one_thing_is_bounded(start: bytes, unit: bytes, reason: str) -> None:
     room = MTU_BYTES - 3 - len(start)
     hostile = b"CP\x01" + start + unit * (room // len(unit))
-    assert codec.decode(hostile, LIMITS) == codec.Decoded([], {reason: 1})
+    assert codec.decode(hostile, LIMITS) == Decoded([], {reason: 1})
     assert peak_bytes(hostile) <= 32_768 + 2 * len(hostile)
     assert calls_made(hostile) < 40
 
@@ -257,5 +258,5 @@ def test_frame_far_above_its_limit_is_bounded(start: bytes, unit: bytes, most: i
 def test_deepest_descriptor_is_bounded(head: bytes, tail: bytes) -> None:
     body = b"\x00\x9f" + b"\x91" * 8_000
     hostile = b"CP\x01\x91" + head + b"\xc5" + len(body).to_bytes(2, "big") + body + tail
-    assert codec.decode(hostile, LIMITS) == codec.Decoded([], {"descriptor": 1})
+    assert codec.decode(hostile, LIMITS) == Decoded([], {"descriptor": 1})
     assert peak_bytes(hostile) <= 128 * len(hostile)

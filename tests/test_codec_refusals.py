@@ -15,6 +15,7 @@ from carrypost.gossip.wire.frames import (
     Announce,
     Bucket,
     Data,
+    Decoded,
     DescriptorPart,
     Digest,
     Frame,
@@ -67,7 +68,7 @@ WHOLE_DATAGRAMS = [
 
 @pytest.mark.parametrize(("sent", "reason"), WHOLE_DATAGRAMS)
 def test_datagram_is_refused_as_a_whole(sent: bytes, reason: str) -> None:
-    assert codec.decode(sent, LIMITS) == codec.Decoded([], {reason: 1})
+    assert codec.decode(sent, LIMITS) == Decoded([], {reason: 1})
 
 
 NO_FRAMES: list[tuple[object, str]] = [
@@ -142,14 +143,14 @@ NO_FRAMES: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("bad", "reason"), NO_FRAMES)
 def test_one_bad_frame_does_not_lose_the_others(bad: object, reason: str) -> None:
-    assert codec.decode(datagram(GOOD, bad, GOOD), LIMITS) == codec.Decoded([GOOD, GOOD], {reason: 1})
+    assert codec.decode(datagram(GOOD, bad, GOOD), LIMITS) == Decoded([GOOD, GOOD], {reason: 1})
 
 
 def test_text_that_is_not_utf_8_is_refused() -> None:
     announce = codec.encode(Announce(ALAN, 1, 1, 1, EIGHT)).replace(b"alan", b"al\xffn")
     whole = codec.encode(WholeDescriptor(1, 2, 0, 0, DESCRIPTOR)).replace(b"news", b"n\xffws")
     sent = b"CP\x01\x93" + announce + whole + codec.encode(GOOD)
-    assert codec.decode(sent, LIMITS) == codec.Decoded([GOOD], {"frame": 1, "descriptor": 1})
+    assert codec.decode(sent, LIMITS) == Decoded([GOOD], {"frame": 1, "descriptor": 1})
 
 
 AT_THE_LIMIT: list[tuple[str, Frame, Limits]] = [
@@ -188,9 +189,9 @@ AT_THE_LIMIT: list[tuple[str, Frame, Limits]] = [
 @pytest.mark.parametrize(("name", "frame", "limits"), AT_THE_LIMIT)
 def test_frame_at_a_limit_is_taken_and_above_it_is_not(name: str, frame: Frame, limits: Limits) -> None:
     sent = datagram(frame, GOOD)
-    assert codec.decode(sent, limits) == codec.Decoded([frame, GOOD], {})
+    assert codec.decode(sent, limits) == Decoded([frame, GOOD], {})
     less = replace(limits, **{name: getattr(limits, name) - 1})
-    assert codec.decode(sent, less) == codec.Decoded([GOOD], {"limit": 1})
+    assert codec.decode(sent, less) == Decoded([GOOD], {"limit": 1})
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_frame_at_a_limit_is_taken_and_above_it_is_not(name: str, frame: Frame, 
 )
 def test_sizes_that_follow_from_the_largest_message_are_bounded(taken_frame: Frame, refused_frame: Frame) -> None:
     decoded = codec.decode(datagram(refused_frame, taken_frame), LIMITS)
-    assert decoded == codec.Decoded([taken_frame], {"limit": 1})
+    assert decoded == Decoded([taken_frame], {"limit": 1})
 
 
 def test_limits_of_the_datagram_are_those_of_the_settings() -> None:
@@ -229,7 +230,7 @@ def test_limits_of_the_datagram_are_those_of_the_settings() -> None:
 @pytest.mark.parametrize("extra", [[None], [1, "two", [3, {}]], [0] * 300])
 def test_trailing_fields_are_skipped_and_counted(frame: Frame, extra: list[object]) -> None:
     decoded = codec.decode(datagram(fields(frame) + extra, GOOD), LIMITS)
-    assert decoded == codec.Decoded([frame, GOOD], {"trailing": 1})
+    assert decoded == Decoded([frame, GOOD], {"trailing": 1})
 
 
 @pytest.mark.parametrize(
@@ -241,17 +242,17 @@ def test_trailing_fields_are_skipped_and_counted(frame: Frame, extra: list[objec
     ],
 )
 def test_trailing_fields_of_entries_are_skipped_and_counted(longer: list[object], frame: Frame) -> None:
-    assert codec.decode(datagram(longer), LIMITS) == codec.Decoded([frame], {"trailing": 1})
+    assert codec.decode(datagram(longer), LIMITS) == Decoded([frame], {"trailing": 1})
 
 
 def test_fields_with_a_default_may_be_left_out() -> None:
-    assert codec.decode(datagram([4, EIGHT, 1]), LIMITS) == codec.Decoded([Digest(EIGHT, 1)], {})
+    assert codec.decode(datagram([4, EIGHT, 1]), LIMITS) == Decoded([Digest(EIGHT, 1)], {})
 
 
 @pytest.mark.parametrize("head", ["93 0a", "dc0003 0a", "dd00000003 0a", "93 cc0a", "dc0003 cd000a"])
 def test_head_may_be_spelt_in_any_way_that_msgpack_knows(head: str) -> None:
     sent = b"CP\x01\x91" + bytes.fromhex(head) + codec.encode(GOOD)[2:]
-    assert codec.decode(sent, LIMITS) == codec.Decoded([GOOD], {})
+    assert codec.decode(sent, LIMITS) == Decoded([GOOD], {})
 
 
 # ------------------------------------------------------------------------------------- descriptors
@@ -261,7 +262,7 @@ def test_head_may_be_spelt_in_any_way_that_msgpack_knows(head: str) -> None:
 def test_author_is_a_key_or_a_name(author: object) -> None:
     descriptor = msgspec.structs.replace(DESCRIPTOR, author=author)
     (sent,) = codec.datagrams([WholeDescriptor(1, 2, 0, 0, descriptor)], MTU_BYTES)
-    assert codec.decode(sent, LIMITS) == codec.Decoded([], {"descriptor": 1})
+    assert codec.decode(sent, LIMITS) == Decoded([], {"descriptor": 1})
 
 
 @pytest.mark.parametrize("headers", [7, [], {1: 2}, {"n": -1}, {"x": bytes(6_145)}, {"p": {"missing": 2}}])

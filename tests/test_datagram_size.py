@@ -15,7 +15,7 @@ from tools.netns import Cable, Net
 from carrypost.config import Limits, Settings
 from carrypost.events import Delivered
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.frames import Announce, OpenParcel, Transmission
+from carrypost.gossip.wire.frames import Announce, Decoded, OpenParcel, Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.journal import PIECE
@@ -276,7 +276,7 @@ def test_a_stranger_that_says_another_size_all_the_time_is_muted() -> None:
 def test_a_size_that_is_no_size_is_refused_with_its_frame(odd: object) -> None:
     fields = [1, "z", 1, 1, 1_000, bytes(8), [], b"", [], odd]
     datagram = codec.MAGIC + bytes((codec.VERSION,)) + msgspec.msgpack.encode([fields])
-    assert codec.decode(datagram, LIMITS) == codec.Decoded([], {"frame": 1})
+    assert codec.decode(datagram, LIMITS) == Decoded([], {"frame": 1})
 
 
 def test_the_shortest_of_the_interfaces_counts_and_nothing_longer_than_ethernet_carries() -> None:

@@ -173,7 +173,7 @@ def test_programs_that_checks_start_keep_their_bytecode(
 
 def test_a_name_that_no_check_has_is_told_with_those_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert check.main(["lint", "nonsense"]) == 2
-    assert "'nonsense'; there are: lint, format, types, imports, sizes, realtime" in capsys.readouterr().err
+    assert "'nonsense'; there are: lint, format, types, imports, compiled, sizes, realtime" in capsys.readouterr().err
 
 
 def test_counts_of_all_parts_are_summed_whatever_a_library_says_at_the_end() -> None:

@@ -124,6 +124,7 @@ async def test_a_program_that_fails_with_an_event_does_not_cost_others_what_they
         assert len(await asyncio.wait_for(asyncio.gather(*sends), WITHIN_S)) == 3
 
 
+@pytest.mark.pure("replaces methods of a host")
 @scene
 async def test_a_step_that_fails_does_not_silence_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "_AGAIN_S", 0.05)
@@ -181,6 +182,7 @@ async def test_a_chore_that_died_does_not_keep_a_node_from_ending(tmp_path: Path
         pass
 
 
+@pytest.mark.pure("replaces methods of a host")
 @scene
 async def test_a_peer_with_whose_frames_the_host_fails_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -201,6 +203,7 @@ async def test_a_peer_with_whose_frames_the_host_fails_costs_the_others_nothing(
         assert node.driver.failed == 2
 
 
+@pytest.mark.pure("replaces methods of a host")
 @scene
 async def test_no_datagram_overtakes_another_of_the_same_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check relays behind datagrams that have to be decoded: they take the slow path, too."""

@@ -317,6 +317,7 @@ def test_a_message_that_names_a_dead_one_costs_the_same_whatever_waits(ordering:
     assert costs[1] <= costs[0]
 
 
+@pytest.mark.pure("inherits from what is compiled")
 def test_a_copy_leaves_at_the_same_cost_whatever_waits_for_the_same_message() -> None:
     class Compared(WaitingMessage):
         compared = 0

@@ -12,6 +12,7 @@ import pytest
 from tools.reference import MODULES, build
 
 
+@pytest.mark.pure("reads signatures")
 @pytest.mark.parametrize("name", MODULES)
 def test_every_public_name_has_an_entry_and_every_class_and_function_a_text(name: str) -> None:
     module = importlib.import_module(name)

@@ -121,6 +121,7 @@ async def test_an_owner_that_is_killed_often_while_it_rotates_has_one_epoch_in_t
     await killed_while_it_rotates(tmp_path, 200)
 
 
+@pytest.mark.pure("looks into objects by vars")
 def test_secrets_are_in_no_text_error_record_log_or_status(caplog: pytest.LogCaptureFixture) -> None:
     """Look for every secret of the stores, and every code, in all that people and other programs are shown."""
     caplog.set_level(logging.DEBUG)

@@ -16,11 +16,10 @@ from carrypost import Selector
 from carrypost.model.selector import DEPTH_MAX, STEPS_MAX, TEXT_MAX
 from carrypost.model.selector.names import RESERVED
 from carrypost.model.selector.tree import HEADERS as HEADER_FIELDS
-from carrypost.model.selector.values import Value
 
 T, F, U = True, False, None
 
-MESSAGE: dict[str, Value] = {
+MESSAGE: dict[str, object] = {
     "JMSDeliveryMode": "PERSISTENT",
     "JMSPriority": 4,
     "JMSMessageID": "ID:abc",

@@ -213,6 +213,7 @@ def made_and_dropped(count: int, *, published: bool = False) -> int:
     return work.compiled
 
 
+@pytest.mark.pure("counts calls")
 def test_four_times_as_many_subscriptions_cost_about_four_times_as_much() -> None:
     # The announcements, five a second at most, each make the profile; nothing else may depend on how many there are.
     few, many = made_and_dropped(500), made_and_dropped(2_000)
@@ -221,11 +222,13 @@ def test_four_times_as_many_subscriptions_cost_about_four_times_as_much() -> Non
     assert many < 2_000 * (announcements + 4)
 
 
+@pytest.mark.pure("counts calls")
 def test_messages_in_between_do_not_make_every_subscription_cost_all_others() -> None:
     few, many = made_and_dropped(250, published=True), made_and_dropped(1_000, published=True)
     assert many < few * 10  # Sixteen times as many, where each costs all others.
 
 
+@pytest.mark.pure("counts calls")
 def test_subscriptions_look_only_at_the_messages_that_they_get() -> None:
     anna = Anna(beacons=False)
     for number in range(2_000):

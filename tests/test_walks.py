@@ -91,6 +91,7 @@ def trace() -> Trace:
     return found
 
 
+@pytest.mark.pure("traces calls")
 @pytest.mark.parametrize("walk", list(walks()))
 def test_a_walk_names_what_is_called_in_order(trace: Trace, walk: str) -> None:
     named = walks()[walk]

@@ -8,7 +8,8 @@ seconds, seconds and the last line of each check. All of them run even when one 
 everything; the exit code is 0 only if all passed.
 
 Run by `make test`; arguments choose checks by name: `python tools/check.py types imports`. With `--record` it notes how
-long files of tests took, for the next run (`tools/costs.json`).
+long files of tests took, for the next run (`tools/costs.json`). Tests use the sources; with `--compiled`, what
+`make compiled` made of them, and only the lanes `virtual` and `realtime` are run (`make test-compiled`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tools import chromium, document_programs, java_client, lanes, meter  # noqa
 from tools.jobs import Job, Result, end  # noqa: E402
 from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
-from carrypost.extensions import PURE  # noqa: E402
+from carrypost.extensions import BUILD, PURE  # noqa: E402
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 SIZES = "tests/test_sizes.py"
@@ -59,21 +60,26 @@ TOOLS = {
     "format": tool("ruff", "format", "--check"),
     "types": tool("mypy", *_CACHE, *typed_folders()),
     "imports": tool("lint-imports"),
+    "compiled": [sys.executable, "tools/compiled.py", "--check"],
     "sizes": tool("pytest", "--quiet", "-s", SIZES),  # It prints how many lines of code there are.
 }
 NAMES = (*TOOLS, *lanes.LANES)
+RECORD, COMPILED = OPTIONS = ("--record", "--compiled")
+_BOTH_WAYS = ("virtual", "realtime")
+"""Lanes of tests that concern what is compiled."""
 _WAITING = "realtime"
-_ORDER = ("lint", "format", "imports", "sizes", "laboratory", "browser", "types", "virtual")
+_ORDER = ("lint", "format", "imports", "sizes", "laboratory", "browser", "types", "compiled", "virtual")
 """Order of the queue: quick checks report early, and long ones that cannot be divided are not left to the end."""
 
 
-def jobs(names: Sequence[str], folder: Path) -> list[Job]:
+def jobs(names: Sequence[str], folder: Path, *, compiled: bool = False) -> list[Job]:
     """Make the programs of these checks, in the order in which they are started; they measure into `folder`."""
+    variables = {} if compiled else {PURE: "1"}  # Whatever was compiled here, sources are what is checked.
     found = []
     for name in sorted(names, key=lambda name: -1 if name == _WAITING else _ORDER.index(name)):
         if name in TOOLS:
             more = document_programs.write(folder / "documents") if name == "types" else []
-            found.append(Job(name, name, [*TOOLS[name], *more], Path(TOOLS[name][0]).name, None))
+            found.append(Job(name, name, [*TOOLS[name], *more], Path(TOOLS[name][0]).name, None, variables=variables))
             continue
         parts = lanes.parts(name, without=SIZES)
         for number, files in enumerate(parts, 1):
@@ -83,7 +89,7 @@ def jobs(names: Sequence[str], folder: Path) -> list[Job]:
             folders = sorted({str(Path(file).parent) for file in files})
             plugins = ["-p", "tools.meter", f"--meter={costs}", "-p", "tools.part", f"--part={','.join(files)}"]
             argv = [sys.executable, "-m", "pytest", "--quiet", "--hypothesis-profile=ci", *plugins, *folders]
-            found.append(Job(name, part, argv, f"pytest, {len(files)} files", costs, eager=name == _WAITING))
+            found.append(Job(name, part, argv, f"pytest, {len(files)} files", costs, name == _WAITING, variables))
     return found
 
 
@@ -140,9 +146,9 @@ class Progress:
         print(f"{erase}== {result.part}: {result.shown}\n{result.said}", flush=True)
 
 
-def run(names: Sequence[str], folder: Path) -> list[Result]:
+def run(names: Sequence[str], folder: Path, *, compiled: bool = False) -> list[Result]:
     """Run these checks; report the progress, and the output of each when it is over."""
-    todo = jobs(names, folder)
+    todo = jobs(names, folder, compiled=compiled)
     progress = Progress(todo)
     results: list[Result] = []
     with begun(todo) as futures:
@@ -158,7 +164,7 @@ def run(names: Sequence[str], folder: Path) -> list[Result]:
 
 def main(arguments: list[str]) -> int:
     """Run the checks called so, or all."""
-    names = [name for name in arguments if name != "--record"]
+    names = [name for name in arguments if name not in OPTIONS]
     if unknown := [name for name in names if name not in NAMES]:
         print(f"no check is called {unknown[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
@@ -166,16 +172,18 @@ def main(arguments: list[str]) -> int:
     # does not want its programs left over either.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    os.environ[PURE] = "1"  # Whatever was compiled here, sources are what is checked.
+    if COMPILED in arguments and BUILD == "pure":
+        print("nothing is compiled here, or it is out of date: make compiled", file=sys.stderr)
+        return 2
     started_s = time.perf_counter()
-    chosen = names or NAMES
+    chosen = names or (_BOTH_WAYS if COMPILED in arguments else NAMES)
     missing = [
         chromium.prepare() if "browser" in chosen else None,
         java_client.prepare() if _WAITING in chosen else None,
     ]
     with tempfile.TemporaryDirectory(prefix="carrypost-checks-") as name:
         try:
-            results = run(chosen, Path(name))
+            results = run(chosen, Path(name), compiled=COMPILED in arguments)
         except KeyboardInterrupt:
             print("\ninterrupted", file=sys.stderr)
             return 130
@@ -185,7 +193,7 @@ def main(arguments: list[str]) -> int:
     outcomes = [Outcome.of(name, found) for name in NAMES if (found := [each for each in results if each.name == name])]
     print(dearest(costs))
     print(table(outcomes, time.perf_counter() - started_s))
-    if "--record" in arguments:
+    if RECORD in arguments:
         record(costs, _WAITING)
     return int(any(outcome.code for outcome in outcomes))
 

@@ -12,7 +12,9 @@ chooses between extensions and sources when carrypost is imported.
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -20,7 +22,7 @@ import tempfile
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir
+from contextlib import chdir, redirect_stdout
 from distutils.ccompiler import CCompiler, new_compiler
 from distutils.core import Extension
 from distutils.errors import CCompilerError
@@ -39,6 +41,10 @@ PACKAGE = SOURCES / "carrypost"
 MANIFEST = PACKAGE / "extensions.txt"
 LIBRARY = "carrypost"
 """Name of the library that all extension modules share."""
+_KEYWORD = re.compile(
+    r" _(_(?:asm|attribute|complex|const|imag|inline|label|real|restrict|signed|thread|typeof|volatile));"
+)
+"""Fields of C that are keywords of gcc."""
 _STRUCT = "(msgspec.Struct"
 
 
@@ -46,18 +52,29 @@ def modules() -> list[Path]:
     """Return the sources that are compiled."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["carrypost"]["compiled"]
     left_out = {PACKAGE / name for name in table["except"]}
-    found = [path for package in table["packages"] for path in sorted((PACKAGE / package).rglob("*.py"))]
+    found = [path for name in table["packages"] for path in _sources(PACKAGE / name)]
     return [path for path in found if path not in left_out and _STRUCT not in path.read_text(encoding="utf-8")]
+
+
+def _sources(package: Path) -> list[Path]:
+    """Return the sources of a package, or of a module."""
+    module = package.with_suffix(".py")
+    return [module] if module.exists() else sorted(package.rglob("*.py"))
 
 
 def generate(folder: Path) -> list[Extension]:
     """Translate the modules to C, into `folder`; ends the process with mypyc's messages if it refuses one."""
     paths = [str(path.relative_to(ROOT)) for path in modules()]
-    with chdir(ROOT):
-        # Optimising more takes twice the time, and brings nothing that can be measured.
-        return mypycify(
-            paths, opt_level="2", debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=str(folder)
-        )
+    said = io.StringIO()
+    try:
+        with chdir(ROOT), redirect_stdout(said):  # mypyc prints warnings of what it does otherwise than Python.
+            # To optimize more takes longer, and brings nothing that can be measured.
+            return mypycify(
+                paths, opt_level="2", debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=str(folder)
+            )
+    except SystemExit:
+        print(said.getvalue(), end="", file=sys.stderr)
+        raise
 
 
 def build(folder: Path) -> dict[str, Path]:
@@ -81,6 +98,13 @@ def build(folder: Path) -> dict[str, Path]:
     return targets
 
 
+def wheel_files(folder: Path) -> dict[str, Path]:
+    """Compile the modules in `folder`; return the files that a wheel gets beside the sources, by their paths there."""
+    listed = folder / MANIFEST.name
+    listed.write_text(manifest(()), encoding="utf-8")
+    return build(folder) | {str(MANIFEST.relative_to(SOURCES)): listed}
+
+
 def _object(compiler: CCompiler, extension: Extension, folder: Path, source: str) -> str:
     """Compile a file of C, unless nothing that it includes was changed since that was done; return the object."""
     output = str(folder / "objects")
@@ -88,7 +112,7 @@ def _object(compiler: CCompiler, extension: Extension, folder: Path, source: str
     newest = max(Path(each).stat().st_mtime for each in (source, *extension.depends))
     if not made.exists() or made.stat().st_mtime < newest:
         folders = [*extension.include_dirs, sysconfig.get_path("include"), sysconfig.get_path("platinclude")]
-        flags = extension.extra_compile_args
+        flags = [*extension.extra_compile_args, "-Wno-error"]  # Compilers to come may warn of more.
         compiler.compile([source], output_dir=output, include_dirs=folders, extra_postargs=flags)
     return str(made)
 
@@ -96,14 +120,16 @@ def _object(compiler: CCompiler, extension: Extension, folder: Path, source: str
 def install(folder: Path) -> None:
     """Compile, and put the extensions beside the sources; those that were there are gone if this fails."""
     clean()
-    for name, path in build(folder).items():
+    found = build(folder)
+    MANIFEST.touch()  # If this is killed now, the list is empty, and nothing is used.
+    for name, path in found.items():
         shutil.copyfile(path, SOURCES / name)
     MANIFEST.write_text(manifest(str(path.relative_to(PACKAGE)) for path in modules()), encoding="utf-8")
 
 
 def clean() -> None:
     """Remove the extensions from the sources."""
-    for path in (MANIFEST, *SOURCES.rglob("*.so")):
+    for path in (*SOURCES.rglob("*.so"), MANIFEST):
         path.unlink(missing_ok=True)
 
 
@@ -119,13 +145,17 @@ def main(arguments: Sequence[str]) -> int:
     elif given.check:
         with tempfile.TemporaryDirectory(prefix="carrypost-compiled-") as name:
             generate(Path(name))
+            header = Path(name, f"__native_{LIBRARY}.h").read_text(encoding="utf-8")
+        if found := _KEYWORD.search(header):
+            print(f"an attribute is called {found[1]}: in C a keyword comes of it", file=sys.stderr)
+            return 1
         print(f"mypyc can compile {len(modules())} modules")
     else:
         print(f"compiling {len(modules())} modules: some minutes", flush=True)
         try:
             install(ROOT / "build" / "compiled")
         except CCompilerError as error:
-            print(f"no C compiler did it ({error}): carrypost runs as pure Python", file=sys.stderr)
+            print(f"the C compiler failed ({error}): carrypost runs as pure Python", file=sys.stderr)
             return 1
         print("carrypost is compiled; `make clean` or CARRYPOST_PURE=1 leads back to the sources")
     return 0

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,8 @@ class Job:
     """File into which its tests write their costs."""
     eager: bool = False
     """True if it waits for real time, and so goes first."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of its environment."""
     waits: bool = True
     """True if it has not been started yet."""
     _process: subprocess.Popen[str] | None = None
@@ -73,7 +75,7 @@ class Job:
             began_s = time.perf_counter()
             try:
                 self._process = process = subprocess.Popen(  # noqa: S603 - our own tools
-                    self.argv, cwd=ROOT, env=environment(), text=True, errors="replace",
+                    self.argv, cwd=ROOT, env={**environment(), **self.variables}, text=True, errors="replace",
                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 )  # fmt: skip
             except OSError as error:

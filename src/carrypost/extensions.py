@@ -60,7 +60,9 @@ def _is_older(line: str) -> bool:
 
 def _misfit(lines: Sequence[str]) -> str:
     """Return the reason for which these extensions cannot be used; empty if they can."""
-    if not lines or lines[0] not in EXTENSION_SUFFIXES:
+    if not lines:
+        return "was not compiled to the end"
+    if lines[0] not in EXTENSION_SUFFIXES:
         return "was compiled for another Python"
     try:
         return "was changed since it was compiled" if any(map(_is_older, lines[1:])) else ""
@@ -71,9 +73,9 @@ def _misfit(lines: Sequence[str]) -> str:
 def choose() -> str:
     """Return "compiled" if the extensions are to be imported, else "pure"; says on stderr why they do not fit."""
     try:
-        with open(MANIFEST, encoding="utf-8") as file:
+        with open(MANIFEST, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return "pure"
     if not os.environ.get(PURE):
         misfit = _misfit(lines)

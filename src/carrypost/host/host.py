@@ -402,7 +402,7 @@ class Host:
         return self._links.accounts.muted_us(peer)
 
     def refused(self, reasons: Mapping[str, int], peer: str, now: int, *, nbytes: int = 0, read_us: int = 0) -> None:
-        """Count what the driver could not decode of a datagram, by reason (`codec.Decoded.refused`).
+        """Count what the driver could not decode of a datagram, by reason (`frames.Decoded.refused`).
 
         Its sender is charged for the time that this took, or for its bytes and frames if nothing is measured.
         """

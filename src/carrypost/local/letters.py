@@ -46,7 +46,7 @@ class Letters:
 
     def __init__(self, context: HostContext, keyring: Keyring, circles: Circles) -> None:
         self._node, self._holdings = context.node, context.holdings
-        self._author, self._signed = context.identity.author, context.identity.signed
+        self._author, self._signs = context.identity.author, context.identity.signed
         self._asked, self._keyring = context.settings.sealing.letters, keyring
         self._circles = circles
         self._wrapped: dict[tuple[bytes, ...], _Wrapped] = {}
@@ -61,7 +61,7 @@ class Letters:
 
         Raises `JMSSecurityException` if it should be sealed and cannot be.
         """
-        if not self._signed:
+        if not self._signs:
             if draft.sealed:
                 raise JMSSecurityException('a sealed message requires security = "signed" on this node')
             return None

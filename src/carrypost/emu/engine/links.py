@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from carrypost.emu.engine.chance import stream
+from carrypost.emu.engine.datagram import Burst
 from carrypost.emu.scenario.checks import is_number, microseconds
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import Frame, kind_of
 from carrypost.model.times import MICROSECONDS, NEVER
 
-_UNTOUCHED: Mapping[str, int] = MappingProxyType({})
 _PROBABILITIES = ("loss", "duplicate", "reorder", "corrupt", "truncate")
 
 
@@ -57,7 +56,7 @@ class LinkModel:
         if rate is not None and (not isinstance(rate, int) or isinstance(rate, bool) or rate < 1):
             raise LocalError(f"rate_bytes_per_s must be a whole number, at least 1, or None, not {rate!r}")
 
-    def changed(self, *, delay_s: float | None = None, **changes: float | None) -> LinkModel:
+    def changed(self, *, delay_s: float | None = None, **changes: object) -> LinkModel:
         """Return this model with some values changed; None leaves a value as it is."""
         given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
         if delay_s is not None:
@@ -124,21 +123,6 @@ class Traffic:
             return
         for kind, size in zip(kinds, sizes, strict=True):
             self.count_frame(kind, size)
-
-
-class Datagram(NamedTuple):
-    """A datagram: frames that arrive, or get lost, together."""
-
-    frames: tuple[Frame, ...]
-    size: int
-    refused: Mapping[str, int] = _UNTOUCHED
-    """Number of parts that could not be read, by reason."""
-    key: bytes = b""
-    """Id of the key that it is protected by, in a closed network."""
-
-
-Burst = Sequence[Datagram]
-"""Datagrams that arrive together, in order."""
 
 
 class Way:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from carrypost.config import Limits
 from carrypost.errors import StateError
@@ -19,6 +20,7 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MemoryStore:
     """The contents of one node's emulated disk, and the batches on the way there."""
 

@@ -17,7 +17,8 @@ from typing import Literal
 
 from carrypost.config import Limits
 from carrypost.config.settings import PACKET_BYTES
-from carrypost.emu.engine.links import Burst, Datagram, LinkModel, Traffic, Way, gathered, spaced
+from carrypost.emu.engine.datagram import Burst, Datagram
+from carrypost.emu.engine.links import LinkModel, Traffic, Way, gathered, spaced
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire import codec

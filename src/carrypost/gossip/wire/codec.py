@@ -16,7 +16,7 @@ for bytes that are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,7 @@ from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, LocalError, RemoteError
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.checks import CHECKS, Check, Refusal
-from carrypost.gossip.wire.frames import Frame, WireFrame
+from carrypost.gossip.wire.frames import Decoded, Frame, WireFrame
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.security import packets
@@ -44,14 +44,6 @@ _NUMBER_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 # bin 8 to 32.
 _SHORT_BINARY = 0xC4
 _BINARY_WIDTHS = {_SHORT_BINARY: 1, 0xC5: 2, 0xC6: 4}
-
-
-class Decoded(NamedTuple):
-    """The contents of a datagram."""
-
-    frames: list[Frame]
-    refused: dict[str, int]
-    """Number of refused parts, by `Refusal`."""
 
 
 def encode(frame: Frame) -> bytes:

@@ -357,6 +357,14 @@ def entries(frame_type: type[WireFrame]) -> list[type[msgspec.Struct]]:
     return [each.cls for each in inner if isinstance(each, msgspec.inspect.StructType)]
 
 
+class Decoded(msgspec.Struct, frozen=True):
+    """The contents of a datagram."""
+
+    frames: list[Frame]
+    refused: dict[str, int]
+    """Number of refused parts, by `Refusal`."""
+
+
 class Transmission(msgspec.Struct, frozen=True):
     """Frames that leave together, to one neighbour or (`to` is None) to all nodes in range."""
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from carrypost.model.selector import like, tree
 from carrypost.model.selector.tree import Node
-from carrypost.model.selector.values import RELATIONS, SIGNS, Properties, Value, bare, compared, operation
+from carrypost.model.selector.values import RELATIONS, SIGNS, Properties, bare, compared, operation
 
 Condition = Callable[[Properties], bool | None]
-Operand = Callable[[Properties], Value]
+Operand = Callable[[Properties], object]
 
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -135,8 +135,8 @@ def _operand(node: Node) -> Operand:
             return condition(node)
 
 
-def _arithmetic(first: Operand, rest: list[tuple[Callable[[Value, Value], int | float | None], Operand]]) -> Operand:
-    def value(properties: Properties) -> Value:
+def _arithmetic(first: Operand, rest: list[tuple[Callable[[object, object], int | float | None], Operand]]) -> Operand:
+    def value(properties: Properties) -> object:
         total = first(properties)
         for apply, operand in rest:
             total = apply(total, operand(properties))

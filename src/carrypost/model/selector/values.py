@@ -17,8 +17,7 @@ from typing import Any
 
 from carrypost.model.selector.numerals import wrapped
 
-Value = bool | int | float | str | None
-Properties = Mapping[str, Value]
+Properties = Mapping[str, object]
 Relation = Callable[[Any, Any], bool]
 
 RELATIONS: dict[str, Relation] = {
