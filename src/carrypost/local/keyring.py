@@ -194,27 +194,17 @@ class Keyring:
             self._opened[stanza] = found
         return found
 
-    def wrap_secret(self, public: bytes, secret: bytes, message: bytes) -> bytes:
-        """Return the secret of a message for the node that it is assigned to."""
-        return sealing.wrap(public, secret, self.entropy(hpke.KEY_BYTES), _SECRET + message)
+    def wrap_secrets(self, public: bytes, secrets: bytes, message: bytes = b"") -> bytes:
+        """Return the secret of a message for the node that it is assigned to, or of several for one that browses."""
+        return sealing.wrap(public, secrets, self.entropy(hpke.KEY_BYTES), _SECRET + message if message else _SECRETS)
 
-    def wrap_secrets(self, public: bytes, secrets: bytes) -> bytes:
-        """Return the secrets of several messages for the node that browses them."""
-        return sealing.wrap(public, secrets, self.entropy(hpke.KEY_BYTES), _SECRETS)
-
-    def unwrap_secret(self, stanza: bytes, message: bytes) -> bytes:
-        """Return the secret of a message that was assigned to this host; empty if it cannot be read."""
-        return self._unwrapped(stanza, _SECRET + message)
-
-    def unwrap_secrets(self, stanza: bytes) -> bytes:
-        """Return the secrets of messages that a program of this host browses; empty if they cannot be read."""
-        return self._unwrapped(stanza, _SECRETS)
-
-    def _unwrapped(self, stanza: bytes, info: bytes) -> bytes:
+    def unwrap_secrets(self, stanza: bytes, message: bytes = b"") -> bytes:
+        """Return what `wrap_secrets` was given; empty if there is nothing, or this host cannot read it."""
         own = self._own.get(stanza[: sealing.KEY_ID_BYTES])
         if own is None:
             return b""
         try:
+            info = _SECRET + message if message else _SECRETS
             return sealing.unwrap(own.private, stanza[sealing.KEY_ID_BYTES :], info)
         except ForgeryError:
             return b""

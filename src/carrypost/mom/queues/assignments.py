@@ -245,7 +245,7 @@ class Assignments:
             return None
         assignment = Assignment(
             destination, item.round, item.until_us or NEVER, item.lease_us, item.count, item.count,
-            terms=item.terms, secret=self._keyring.unwrap_secret(item.secret, message) if item.secret else b"",
+            terms=item.terms, secret=self._keyring.unwrap_secrets(item.secret, message),
             everything=self, message=message, demand=item.demand,
         )  # fmt: skip
         self._enter(assignment)

@@ -196,7 +196,7 @@ class EntryNotice(Subject):
         unsealed = self._entry.descriptor.unsealed
         if unsealed is None or not self._entry.reader:
             return b""
-        return self._keyring.wrap_secret(self._entry.reader, unsealed.secret, self._entry.message)
+        return self._keyring.wrap_secrets(self._entry.reader, unsealed.secret, self._entry.message)
 
     def mark_sent(self) -> None:
         """Note that it was sent."""

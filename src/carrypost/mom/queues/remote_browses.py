@@ -86,7 +86,7 @@ class RemoteBrowses(Part):
         for place, message in enumerate(item.messages, item.first):
             if place < browse.total:
                 browse.messages[place] = MessageId(message)  # If it is none, no copy has it.
-        secrets = self._keyring.unwrap_secrets(item.secrets) if item.secrets else b""
+        secrets = self._keyring.unwrap_secrets(item.secrets)
         for at, message in enumerate(item.messages if secrets else ()):
             browse.secrets[MessageId(message)] = secrets[at * SECRET_BYTES : (at + 1) * SECRET_BYTES]
         self._wait(browse, now)
