@@ -182,7 +182,7 @@ def test_a_mistake_in_a_variable_is_named_with_the_nearest_right_one() -> None:
 
 
 def test_the_variable_of_an_option_of_commands_is_no_setting() -> None:
-    assert parse("", {"CARRYPOST_MASTER": "local[2]"}) == parse("")
+    assert parse("", {"CARRYPOST_MASTER": "local[2]", "CARRYPOST_DATA": "traces"}) == parse("")
 
 
 def test_a_file_may_have_a_mark_of_its_encoding_and_any_ends_of_lines(place: Path) -> None:

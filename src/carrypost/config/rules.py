@@ -36,8 +36,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 ENVIRONMENT_PREFIX = "CARRYPOST_"
-_OF_COMMANDS = frozenset({"CARRYPOST_COMPILE", "CARRYPOST_MASTER", "CARRYPOST_PURE"})
-"""Variables with this prefix that are options of commands, of builds and of the import, and no settings."""
+_OF_COMMANDS = frozenset({
+    "CARRYPOST_COMPILE", "CARRYPOST_DATA", "CARRYPOST_MASTER", "CARRYPOST_PICTURES", "CARRYPOST_PURE",
+    "CARRYPOST_STOMPJS",
+})  # fmt: skip
+"""Variables with this prefix that are options of commands, of builds, of the import and of tests, and no settings."""
 NONE = "none"
 """Spelling of None in TOML and in the environment, which lack it."""
 
