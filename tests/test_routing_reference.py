@@ -99,7 +99,7 @@ def test_the_model_of_direct_delivery_delivers_what_the_one_does() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("strategy", ["direct", "spray-and-wait"])
+@pytest.mark.parametrize("strategy", ["direct", "epidemic", "prophet", "spray-and-wait"])
 def test_hosts_that_keep_half_received_messages_deliver_no_fewer(strategy: str) -> None:
     kept, dropped = (len(delivered(played(strategy, 3_600, "contended", keep_partials=keep))) for keep in (True, False))
     assert kept >= dropped > 0
