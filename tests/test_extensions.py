@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,24 @@ def test_each_package_in_the_list_has_modules_that_are_compiled() -> None:
     found = {str(path.relative_to(compiled.PACKAGE)) for path in compiled.modules()}
     assert {"gossip/transfers/link.py", "order/causal.py", "host/host.py", "emu/engine/world.py"} <= found
     assert "gossip/wire/frames.py" not in found  # It has Structs.
+
+
+def test_classes_that_others_than_compiled_ones_inherit_from_are_marked_for_it() -> None:
+    # Otherwise those others could not be instantiated.
+    unmarked, paths = set(), compiled.modules()
+    for path in paths:
+        module = ".".join(path.relative_to(compiled.SOURCES).with_suffix("").parts)
+        for before, name in re.findall(r"^((?:@.*\n)*)class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            if "mypyc_attr" not in before:
+                unmarked.add((module, name))
+    inherited = set()
+    for path in set(compiled.PACKAGE.rglob("*.py")) - set(paths):
+        text = path.read_text(encoding="utf-8")
+        bases = set(re.findall(r"\w+", " ".join(re.findall(r"^ *class \w+\(([^)]*)\)", text, re.MULTILINE))))
+        for module, names in re.findall(r"^ *from (\S+) import ([^(\n]+|\([^)]+\))", text, re.MULTILINE):
+            inherited |= {(module, name) for name in bases & set(re.findall(r"\w+", names))}
+    assert inherited & unmarked == set()
+    assert ("carrypost.gossip.layer", "Layer") in inherited
 
 
 def test_twenty_records_are_the_same_compiled_and_pure() -> None:

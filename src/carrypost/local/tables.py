@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+from mypy_extensions import mypyc_attr
 
 from carrypost.gossip.composite import Part, Stored
 from carrypost.model.ids import MessageId
@@ -79,6 +80,7 @@ class Marks:
             self.discard(message)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Deadlines(Part):
     """Texts that are remembered until some time, with a row of 8 bytes each."""
 
