@@ -168,12 +168,10 @@ def test_applications_are_called_what_they_do() -> None:
 
 @pytest.mark.parametrize("place", ["s3://bucket/records", "hdfs://host:9000/records", "gs:/bucket"])
 def test_a_file_that_is_in_no_file_system_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for order in (["lab", "campaign", place, "--out", "x"], ["lab", "report", "x", "--out", place]):
-        assert command(order) == 2
-        assert f"{place.split('/', maxsplit=1)[0]}" in (told := capsys.readouterr().err)
-        assert "is not supported: files and folders must be on a mounted file system" in " ".join(
-            told.replace("│", " ").split()
-        )
+    assert command(["lab", "campaign", place, "--out", "x"]) == 2
+    assert f"{place.split('/', maxsplit=1)[0]}" in (told := capsys.readouterr().err)
+    sentence = "is not supported: files and folders must be on a mounted file system"
+    assert sentence in " ".join(told.replace("│", " ").split())
 
 
 def test_a_uri_with_one_stroke_is_refused_where_uris_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
