@@ -58,5 +58,12 @@ def test_the_checks_install_the_rest_and_say_what_before_each_step(tree: Path, t
 
 def test_the_package_is_built_without_the_laboratory(tree: Path) -> None:
     lines = planned(tree, "package")
-    assert [line.split("--editable ")[1].split()[0] for line in lines if INSTALLS in line] == [".", "'.[dev]'"]
+    assert [line.split("--editable ")[1].split()[0] for line in lines if INSTALLS in line] == [
+        ".",
+        "'.[web,emu]'",
+        "'.[dev]'",
+    ]
     assert ".venv/bin/python -m build --no-isolation" in lines
+    assert any(
+        line.startswith("CARRYPOST_COMPILE=1 .venv/bin/python -m build --no-isolation --wheel") for line in lines
+    )
