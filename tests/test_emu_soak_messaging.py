@@ -116,6 +116,7 @@ def test_acknowledgements_that_are_not_kept_are_found_out(monkeypatch: pytest.Mo
     assert finds("was acknowledged before the subscription was made, and is delivered nevertheless", (2, *range(1, 20)))
 
 
+@pytest.mark.soak
 def test_claims_that_are_not_written_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Claims, "_write", lambda *_: None)
     assert finds("was delivered, is alive, and was not handed over", (42, *range(1, 40)))  # Few are such; this is one.

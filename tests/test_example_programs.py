@@ -302,6 +302,7 @@ def scripts(tmp_path: Path) -> Scripts:
     return Scripts(tmp_path)
 
 
+@pytest.mark.soak
 def test_a_file_is_dropped_by_one_program_and_written_by_another(scripts: Scripts, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("The mill is for sale.")
     with (

@@ -395,6 +395,7 @@ def memory(mallory: Attacker, action: Callable[[], object], settle_s: float = 1)
         tracemalloc.stop()
 
 
+@pytest.mark.soak
 def test_first_parts_of_things_that_never_become_whole_fit_into_bounded_memory_and_stand_in_nobodys_way() -> None:
     with scene() as stage:
         mallory = stage.attacker("b")

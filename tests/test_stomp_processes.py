@@ -204,6 +204,7 @@ async def beside_the_dead(folder: Path, clients: int, dead: int, messages: int) 
         Raw.close_all()
 
 
+@pytest.mark.soak
 @scene
 async def test_beside_a_client_that_never_reads_all_arrives_and_the_node_stays_small(tmp_path: Path) -> None:
     await beside_the_dead(tmp_path, 2, 1, 2_000)
