@@ -470,7 +470,8 @@ def test_the_progress_of_a_long_opening_is_shown(site: Site, folder: Path, monke
         (run,) = other.runs
         with other.page(f"/replay/{run.id}") as page:
             page.wait("/reading: (?!0 %).*%/.test(document.body.innerText)")
-            assert 0 < page.js("() => document.querySelector('progress').value") < 1
+            page.wait("document.querySelector('progress').value > 0")  # The text comes first.
+            assert page.js("() => document.querySelector('progress').value") < 1
             go_on.set()
             page.wait()
             assert page.state["message"] == run.opened().messages.first
