@@ -200,6 +200,7 @@ def test_channels_and_faults_mean_one_thing_each_in_the_glossary() -> None:
 # --- made from the code --------------------------------------------------------------------------------------
 
 
+@pytest.mark.pure("reads signatures")
 def test_the_parts_made_from_the_code_are_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "tools" / "documents.py"), "--check"]
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own tool
@@ -305,6 +306,7 @@ def as_told(name: str, member: object) -> str:
     return f"{name}({', '.join(shown)})"
 
 
+@pytest.mark.pure("reads signatures")
 def test_every_call_of_a_host_is_told_with_its_parameters() -> None:
     taken = re.findall(r"^\d\. \*\*`(.+?)`\*\*", text_of("host.md"), re.MULTILINE)
     told = [*codes("Calls to the host"), *codes("Queries"), *taken]
