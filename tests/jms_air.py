@@ -12,6 +12,7 @@ from carrypost.jms.destinations import Destination, Topic
 from carrypost.jms.mapping import Sending, from_handed, to_draft
 from carrypost.jms.messages import Message
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
+from carrypost.model.headers import Headers
 
 M = TypeVar("M", bound=Message)
 SENT_US = 1_700_000_000_123_456
@@ -24,9 +25,12 @@ def described(draft: Draft) -> Descriptor:
     assert isinstance(draft.payload, bytes)
     nbytes = len(draft.payload)
     deadline_us = None if draft.lifetime_us is None else SENT_US + draft.lifetime_us
+    headers = draft.headers
+    if draft.delay_us:
+        headers = msgspec.structs.replace(headers or Headers(), delivery_time_us=SENT_US + draft.delay_us)
     made = Descriptor(
         "alan", 1, 7, SENT_US, deadline_us, draft.destination, nbytes, nbytes, PayloadCodec.PLAIN, b"", 1024,
-        draft.priority, draft.persistent, draft.label, dict(draft.attributes), draft.ordering, (), draft.headers,
+        draft.priority, draft.persistent, draft.label, dict(draft.attributes), draft.ordering, (), headers,
     )  # fmt: skip
     return decode(made.wire)
 

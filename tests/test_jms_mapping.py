@@ -15,7 +15,9 @@ from carrypost import (
     TextMessage,
     Topic,
 )
+from carrypost.errors import PayloadError
 from carrypost.events import Done, Handed
+from carrypost.gossip.draft import Draft
 from carrypost.jms.mapping import Sending, from_handed, stamp, to_draft
 from carrypost.journal import PIECE
 
@@ -82,13 +84,19 @@ def test_rows_1_to_12_the_sender_sees_what_was_sent(node: OneNode) -> None:
 
 def test_row_11_a_delayed_message_is_not_seen_before(node: OneNode) -> None:
     consumer = node.consumer("topic/news")
-    node.work(to_draft(TextMessage("later"), NEWS, Sending(delivery_time_us=node.now + 10 * S)))
+    node.work(to_draft(TextMessage("later"), NEWS, Sending(delay_us=10 * S)))
     node.write()
     node.pass_time(9)
     assert not node.handed(consumer)
     node.pass_time(2)
     (handed,) = node.handed(consumer)
     assert received(node, handed).jms_delivery_time == 10_000
+
+
+@pytest.mark.parametrize(("delay_us", "text"), [(-5, "must not be negative"), (1.5, "whole microseconds, not float")])
+def test_a_delay_that_is_none_is_refused(node: OneNode, delay_us: float, text: str) -> None:
+    with pytest.raises(PayloadError, match=text):
+        node.work(Draft(NEWS.address, b"", delay_us=delay_us))  # type: ignore[arg-type]
 
 
 def test_row_52_a_message_is_sent_many_times_each_as_it_is_then(node: OneNode) -> None:

@@ -163,7 +163,7 @@ def test_row_10_the_priority_is_the_producers() -> None:
 
 def test_row_11_the_delivery_time_is_that_of_the_send_unless_it_is_delayed() -> None:
     assert over_the_air(Message()).jms_delivery_time == SENT_US // 1000
-    delayed = Sending(delivery_time_us=SENT_US + 5_000_000)
+    delayed = Sending(delay_us=5_000_000)
     assert over_the_air(Message(), sending=delayed).jms_delivery_time == SENT_US // 1000 + 5_000
 
 

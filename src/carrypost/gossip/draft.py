@@ -37,6 +37,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     deadline_us: int | None = None
     """Time from which it is expired, a date, if the sender named that instead of a lifetime. Its lifetime from now on
     must be in `lifetime_us`."""
+    delay_us: int = 0
+    """Time from its sending for which it is not delivered."""
     sealed: bool | None = None
     """Seal it for its readers; None: as the settings say."""
     topic: str = ""

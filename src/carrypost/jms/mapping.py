@@ -49,8 +49,7 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline_us: int | None = None
     """The end of the lifetime, if the sender named a date."""
     delay_us: int = 0
-    """Time for which it is not delivered. The session computes its end, `delivery_time_us`."""
-    delivery_time_us: int | None = None
+    """Time for which it is not delivered."""
     correlation_id: str | bytes | None = None
     reply_to: Destination | None = None
     type: str | None = None
@@ -104,7 +103,7 @@ def to_draft(message: object, to: Destination, sending: Sending = _PLAIN, limits
         persistent=sending.delivery_mode is _PERSISTENT, priority=sending.priority,
         ordering=to.ordering if isinstance(to, Topic) else Ordering.NONE, headers=_headers(own, sending, types),
         receipt=sending.receipt, receipt_timeout_us=sending.receipt_timeout_us, recipients=sending.recipients,
-        deadline_us=sending.deadline_us, sealed=sending.sealed,
+        deadline_us=sending.deadline_us, delay_us=sending.delay_us, sealed=sending.sealed,
     )  # fmt: skip
 
 
@@ -117,8 +116,8 @@ def _headers(message: Message, sending: Sending, types: dict[str, int]) -> Heade
         correlation_bytes=correlation if isinstance(correlation, bytes) else None,
         reply_to=None if reply_to is None else reply_to.address,
         type=message.jms_type if sending.type is None else sending.type,
-        delivery_time_us=sending.delivery_time_us, receipt=sending.receipt, client=sending.client,
-        connection=sending.connection, session=sending.session, number=sending.number,
+        receipt=sending.receipt, client=sending.client, connection=sending.connection, session=sending.session,
+        number=sending.number,
     )  # fmt: skip
 
 

@@ -136,7 +136,7 @@ class Session:
         return sent
 
     def _completed(self, options: Sending) -> Sending:
-        """Return the options of a message, completed by those of this session and the time.
+        """Return the options of a message, completed by those of this session.
 
         The number is the place of the message among all that the session sends. Receivers compare the places of
         messages to one destination, and only need to know which is later. One count for all destinations suffices for
@@ -151,7 +151,6 @@ class Session:
         self._sent += 1
         return msgspec.structs.replace(
             options,
-            delivery_time_us=self.units.provider.now_us() + options.delay_us if options.delay_us else None,
             receipt=options.receipt and options.delivery_mode is DeliveryMode.PERSISTENT,
             client=self.connection.client_id or None, connection=self.connection.number, session=self.number,
             number=self._sent,

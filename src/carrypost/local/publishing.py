@@ -247,6 +247,8 @@ class Publisher:
             raise PayloadError("events are numbered when they are sent: leave the header event out")
         if stamp.event:
             headers = msgspec.structs.replace(headers or Headers(), event=stamp.event)
+        if draft.delay_us:
+            headers = msgspec.structs.replace(headers or Headers(), delivery_time_us=_due_us(draft, date_us))
         if headers is None or stamp.created_us == date_us or headers.sent_us is not None:
             return headers
         return msgspec.structs.replace(headers, sent_us=date_us)
@@ -322,6 +324,15 @@ _FIELDS: Mapping[str, tuple[str, type, str]] = {
     "ordering": ("an ordering", Ordering, "an Ordering"),
 }  # fmt: skip
 """Fields of drafts that must have the type that their annotation promises: callers are not all checked."""
+
+
+def _due_us(draft: Draft, date_us: int) -> int:
+    """Return when a delayed message is due, from the same date as its timestamp: programs compare the two."""
+    if type(draft.delay_us) is not int:
+        raise _unlike("a delivery delay", draft.delay_us, "whole microseconds")
+    if draft.delay_us < 0:
+        raise PayloadError(f"a delivery delay must not be negative: {draft.delay_us / 1e6} s")
+    return min(date_us + draft.delay_us, TIME_US_MAX)
 
 
 def _unlike(what: str, value: object, allowed: str) -> PayloadError:
