@@ -12,6 +12,7 @@ chooses between extensions and sources when carrypost is imported.
 from __future__ import annotations
 
 import argparse
+import ast
 import io
 import os
 import re
@@ -52,14 +53,23 @@ def modules() -> list[Path]:
     """Return the sources that are compiled."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["carrypost"]["compiled"]
     left_out = {PACKAGE / name for name in table["except"]}
-    found = [path for name in table["packages"] for path in _sources(PACKAGE / name)]
+    found = [path for name in table["packages"] for path in sorted((PACKAGE / name).rglob("*.py"))]
     return [path for path in found if path not in left_out and _STRUCT not in path.read_text(encoding="utf-8")]
 
 
-def _sources(package: Path) -> list[Path]:
-    """Return the sources of a package, or of a module."""
-    module = package.with_suffix(".py")
-    return [module] if module.exists() else sorted(package.rglob("*.py"))
+def used() -> set[Path]:
+    """Return these sources, and those that they import: compiled code contains their types and constants."""
+    found: set[Path] = set()
+    left = modules()
+    while left:
+        if (path := left.pop()) not in found:
+            found.add(path)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom):
+                    names = [f"{node.module}.{each.name}".replace(".", "/") for each in node.names]
+                    near = [SOURCES / f"{name}.py" for name in (*names, str(node.module).replace(".", "/"))]
+                    left += [each for each in near if each.exists()]
+    return found
 
 
 def generate(folder: Path) -> list[Extension]:
@@ -124,7 +134,7 @@ def install(folder: Path) -> None:
     MANIFEST.touch()  # If this is killed now, the list is empty, and nothing is used.
     for name, path in found.items():
         shutil.copyfile(path, SOURCES / name)
-    MANIFEST.write_text(manifest(str(path.relative_to(PACKAGE)) for path in modules()), encoding="utf-8")
+    MANIFEST.write_text(manifest(str(path.relative_to(PACKAGE)) for path in sorted(used())), encoding="utf-8")
 
 
 def clean() -> None:

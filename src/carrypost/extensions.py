@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 MANIFEST = os.path.join(PACKAGE, "extensions.txt")
-"""List of the sources that were compiled. Its first line is the suffix of extension modules of the Python that they
-were compiled for. Further lines have the size, the time of modification, the SHA-256 and the path of a source each; a
-wheel has none."""
+"""List of the sources that were compiled, and of those that they import. Its first line is the suffix of extension
+modules of the Python that they were compiled for. Further lines have the size, the time of modification, the SHA-256
+and the path of a source each; a wheel has none."""
 PURE = "CARRYPOST_PURE"
 """Environment variable that asks for the sources."""
 
