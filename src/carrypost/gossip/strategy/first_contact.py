@@ -15,15 +15,10 @@ from carrypost.gossip.strategy.routed import Routed
 
 if TYPE_CHECKING:
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
-    from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.wire.frames import Ack
 
 
 class FirstContact(Routed):
     """The strategy that hands messages over."""
-
-    _stored = False
-    """True if the acknowledgement in hand is of messages that the neighbour has stored."""
 
     def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:  # noqa: ARG002 - as others have it
         """Choose everything that is not the neighbour's own, and not offered, or on its way, to another one."""
@@ -34,12 +29,7 @@ class FirstContact(Routed):
         copies, author = self._cache.copies, contact.link.node
         return mask_of([slot for slot in bits(mask) if (copy := copies[slot]) and copy.descriptor.node != author])
 
-    def receive_ack(self, link: Link, frame: Ack, now: int) -> None:
-        """Handle an acknowledgement, and note if it is of what is stored."""
-        self._stored = frame.stored
-        super().receive_ack(link, frame, now)
-
-    def gave(self, contact: ExchangeContact, mask: int, now: int) -> None:  # noqa: ARG002
+    def gave(self, contact: ExchangeContact, mask: int, *, stored: bool, now: int) -> None:  # noqa: ARG002
         """Drop what the neighbour has stored. What is only in its memory would vanish if it crashed."""
-        if self._stored:
+        if stored:
             self._cache.throw_out(self._holdings.at(mask), Reason.FORWARDED)

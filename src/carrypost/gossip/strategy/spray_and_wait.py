@@ -151,7 +151,7 @@ class SprayAndWait(Routed):
         """Choose what has more than one ticket, or has tickets that are reserved for this neighbour."""
         return mask & (self.tickets.several | self.tickets.reserved(contact.link))
 
-    def gave(self, contact: ExchangeContact, mask: int, now: int) -> None:  # noqa: ARG002
+    def gave(self, contact: ExchangeContact, mask: int, *, stored: bool, now: int) -> None:  # noqa: ARG002
         """Spend the tickets that went with these messages."""
         self.tickets.spend(contact.link, mask)
 

@@ -93,8 +93,8 @@ class Strategy(Generic[C]):
         """
         return mask
 
-    def gave(self, contact: C, mask: int, now: int) -> None:
-        """Note that the neighbour confirmed that it received the messages in these slots from this host."""
+    def gave(self, contact: C, mask: int, *, stored: bool, now: int) -> None:
+        """Note that the neighbour confirmed that it received, or even `stored`, these slots' messages from this host."""
 
     def stale(self, contact: C, now: int) -> bool:  # noqa: ARG002 - others look at the time
         """Handle an announcement that says nothing new; return True if something is due nevertheless."""
@@ -104,7 +104,7 @@ class Strategy(Generic[C]):
         """Handle the neighbour's receipts of unasked Parcels; return True if the step has to be finished for them."""
         arrived, changed = self.transfers.pushes.announced(link, receipts, now)
         if arrived and self.chooses:
-            self._report_given(link, arrived, now)
+            self._report_given(link, arrived, stored=False, now=now)
         return changed
 
     def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
@@ -137,11 +137,11 @@ class Strategy(Generic[C]):
         """Handle an acknowledgement of transfer frames."""
         confirmed = self.transfers.server.acknowledge(link, frame, now)
         if confirmed and self.chooses:
-            self._report_given(link, confirmed, now)
+            self._report_given(link, confirmed, stored=frame.stored, now=now)
 
-    def _report_given(self, link: Link, mask: int, now: int) -> None:
+    def _report_given(self, link: Link, mask: int, *, stored: bool, now: int) -> None:
         if (contact := self.contacts.of(link)) is not None:
-            self.gave(contact, mask, now)
+            self.gave(contact, mask, stored=stored, now=now)
 
     # --- what happens --------------------------------------------------------------------------------------
 
