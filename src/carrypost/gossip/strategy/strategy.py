@@ -94,7 +94,7 @@ class Strategy(Generic[C]):
         return mask
 
     def gave(self, contact: C, mask: int, *, stored: bool, now: int) -> None:
-        """Note that the neighbour confirmed that it received, or even `stored`, these slots' messages from this host."""
+        """Note that the neighbour confirmed that it received the messages in these slots, or even `stored` them."""
 
     def stale(self, contact: C, now: int) -> bool:  # noqa: ARG002 - others look at the time
         """Handle an announcement that says nothing new; return True if something is due nevertheless."""
