@@ -28,8 +28,8 @@ test: $(STAMP) ## every check, with a table of what each took
 
 # First what is marked as long, wherever it is; then the searches of the ordinary tests, with many more examples; at last
 # every other test that draws examples, with some more, and those that use Spark, on a cluster.
-SEARCHES := tests/test_*_stateful.py tests/test_*_fuzz.py tests/test_interests.py tests/test_pattern.py
-DRAWING := $(filter-out $(wildcard $(SEARCHES)),$(shell grep -lEw '^(from|import) hypothesis|spark' tests/test_*.py))
+SEARCHES := tests/*/test_*_stateful.py tests/*/test_*_fuzz.py tests/gossip/test_interests.py tests/model/test_pattern.py
+DRAWING := $(filter-out $(wildcard $(SEARCHES)),$(shell grep -lEw '^(from|import) hypothesis|spark' tests/test_*.py tests/*/test_*.py))
 soak: $(STAMP) ## long searches for rare bugs
 	@$(BIN)/pytest -m soak --hypothesis-profile=soak
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=soak $(SEARCHES)

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from benchmarks import _jms_programs as programs
 from benchmarks._jms_programs import BODY, TOPIC, send, settle
 from benchmarks._processes import BenchmarkError, cpu_s
 
+from benchmarks import _jms_programs as programs
 from carrypost import ConnectionFactory, Context, DeliveryMode
 from carrypost.cli._settings import NodeCommand
 

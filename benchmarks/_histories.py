@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.happens_before import History
-from tests.literal_causal import LiteralHost, Message
+from tests.support.happens_before import History
+from tests.support.literal_causal import LiteralHost, Message
 
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from benchmarks import _lab_records
 from benchmarks._lab_weigh import weigh, weigh_apart
 from benchmarks._processes import BenchmarkError, Row, say
 from pyspark import cloudpickle
 
+from benchmarks import _lab_records
 from carrypost.emu.records.copies import NEVER
 from carrypost.emu.records.log import Log
 from carrypost.lab.engines import Engine, LocalEngine, SparkEngine

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks import _lab_contacts, _lab_records
 from benchmarks._lab_weigh import weigh_command
 from benchmarks._processes import BenchmarkError, Row, say
+
+from benchmarks import _lab_contacts, _lab_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import _report
 from benchmarks._line import DESTINATION, Line
 from examples.modulators.runoff import Runoff, packed
 
+from benchmarks import _report
 from carrypost import testing
 from carrypost.config import Limits, Settings
 from carrypost.node.compiler import Compiler

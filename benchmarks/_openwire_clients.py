@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks import _stomp_clients as stomp
 from benchmarks._attached_programs import node
 from benchmarks._processes import cpu_s
 
+from benchmarks import _stomp_clients as stomp
 from carrypost.daemon.openwire import codec
 from carrypost.daemon.openwire import commands as wire
 

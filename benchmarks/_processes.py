@@ -22,6 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any, Final, NoReturn, Self
 
 import psutil
+
 from tools import netns
 
 FOLDER: Final = Path(__file__).resolve().parent

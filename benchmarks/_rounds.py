@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks import _report
 from benchmarks._processes import Row, say, scratch
+
+from benchmarks import _report
 
 
 @dataclass

@@ -28,7 +28,6 @@ import msgspec
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tools import chromium
 
 from carrypost import ConnectionFactory, DeliveryMode, Queue
 from carrypost.lab.campaign.states import CampaignFolder
@@ -37,6 +36,7 @@ from carrypost.node.control.client import Client
 from carrypost.node.settings import parse
 from carrypost.web.campaigns import Campaign
 from carrypost.web.live.samples import Samples
+from tools import chromium
 
 Row = dict[str, object]
 T = TypeVar("T")

@@ -18,10 +18,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks import _attached_programs as attached
-from benchmarks import _sync_programs as sync
 from benchmarks._processes import Row
 from benchmarks._rounds import Rounds, Tables, at_most, judge
+
+from benchmarks import _attached_programs as attached
+from benchmarks import _sync_programs as sync
 
 
 class Bench(Rounds):

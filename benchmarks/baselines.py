@@ -23,9 +23,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from benchmarks import _report
 from benchmarks._processes import say
 
+from benchmarks import _report
 from carrypost import emu
 from carrypost.gossip.wire.frames import CARRYING, kind_of
 from carrypost.lab.campaign.recipes import RECIPES

@@ -3,7 +3,7 @@
 *Deliveries*: one order group at one host, no network. 50 sources, each of which has heard of all but the last few
 messages, published a history in Δ-causal order. All of it comes to a host, one message after the other, and the one
 that all depend on comes last: the others wait, then all are delivered. Beside it, on the same history, run the codes of
-the paper to the letter (tests/literal_causal.py). Both must deliver everything, in causal order.
+the paper to the letter (tests/support/literal_causal.py). Both must deliver everything, in causal order.
 
 *Barriers*: entries that messages carry, in either version, with equal and with different lifetimes.
 
@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from benchmarks import _histories, _report, emu
 from benchmarks._histories import LONG_S, MIXED_S, SOURCES, Made
 from benchmarks._processes import BenchmarkError, Row, say
 
+from benchmarks import _histories, _report, emu
 from carrypost.model.descriptor import Ordering
 
 PENDING: Final = (100, 1_000, 10_000)

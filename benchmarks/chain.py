@@ -34,7 +34,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import _report
 from benchmarks._processes import (
     BenchmarkError,
     Row,
@@ -46,6 +45,8 @@ from benchmarks._processes import (
     start,
     without_namespaces,
 )
+
+from benchmarks import _report
 from tools import netns
 
 NAMES: Final = "ABCD"

@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 
-from benchmarks import _receiving, _report, match
 from benchmarks._pair import Meter, Pair
 
+from benchmarks import _receiving, _report, match
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.wire.frames import CARRYING, WIRE_KINDS, kind_of

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from benchmarks import _report
 from benchmarks._copy_seconds import LOADS, CopySeconds, after_delivery
 from benchmarks._pair import Pair
 
+from benchmarks import _report
 from carrypost.config import Settings
 from carrypost.gossip.wire.frames import CARRYING, kind_of
 

@@ -29,9 +29,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import _report, _scenes
 from benchmarks._processes import BenchmarkError, Row, say, scratch, start
 
+from benchmarks import _report, _scenes
 from carrypost.model.descriptor import Ordering
 
 MEGABYTE: Final = 1_000_000

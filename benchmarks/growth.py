@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks._processes import Row, say
+
 from benchmarks import _growth_core as core
 from benchmarks import _growth_messaging as messaging
 from benchmarks import _report
-from benchmarks._processes import Row, say
 
 TIMES: Final = 10
 GOAL: Final = 12

@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import _report, _states, _worst
 from benchmarks._processes import BenchmarkError, Row, Worker, say, scratch, settings_file, start
 from benchmarks._strangers import ATTACKS, Stranger
 from benchmarks._victim import Victim
 
+from benchmarks import _report, _states, _worst
 from carrypost.config import UNBOUNDED
 from carrypost.gossip.wire import codec
 

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks import _report
 from benchmarks._processes import (
     BenchmarkError,
     Row,
@@ -36,6 +35,8 @@ from benchmarks._processes import (
     start,
     without_namespaces,
 )
+
+from benchmarks import _report
 from tools import netns
 
 NAMES: Final = ("a", "b", "c", "d", "e")

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks import _report
-
 from carrypost.emu.engine.network import Network
 from carrypost.events import Event, NeighbourDown, NeighbourUp
 from carrypost.island.records import Entry, Table

@@ -17,12 +17,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import _jms_floor as floor
-from benchmarks import _jms_programs as programs
 from benchmarks._jms_programs import Cost
 from benchmarks._processes import Row
 from benchmarks._rounds import Rounds, Tables, at_most, judge
 
+from benchmarks import _jms_floor as floor
+from benchmarks import _jms_programs as programs
 from carrypost import ConnectionFactory, DeliveryMode
 
 SENDERS: Final = (1, 10, 100)

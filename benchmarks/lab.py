@@ -23,10 +23,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from benchmarks import _report
 from benchmarks._lab_weigh import Weighed, weigh
 from benchmarks._processes import BenchmarkError, Row, say, scratch
 
+from benchmarks import _report
 from carrypost.lab.spark.session import needs_extra, session
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks import _report
-
 from carrypost.config import Limits
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.model.descriptor import Descriptor, PayloadCodec

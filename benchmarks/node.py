@@ -25,9 +25,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks import _report
 from benchmarks._processes import BenchmarkError, Row, Worker, free_port, say, scratch, settings_file, start
 
+from benchmarks import _report
 from carrypost import ConnectionFactory
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.node.store import schema

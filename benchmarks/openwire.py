@@ -18,10 +18,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks import _openwire_clients as openwire
-from benchmarks import _stomp_clients as stomp
 from benchmarks._processes import Row
 from benchmarks._rounds import Rounds, Tables, at_most, judge
+
+from benchmarks import _openwire_clients as openwire
+from benchmarks import _stomp_clients as stomp
 
 SENDERS: Final = 10
 

@@ -42,9 +42,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import _control, _modules, _report
 from benchmarks._line import message_us, relocation_us
 
+from benchmarks import _control, _modules, _report
 from carrypost.config import Limits
 from carrypost.emu import run
 from carrypost.emu.scenario.scenario import Scenario

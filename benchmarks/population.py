@@ -22,9 +22,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
-from benchmarks import _report
 from benchmarks._processes import Row, say
 
+from benchmarks import _report
 from carrypost.cli.app import run as command
 from carrypost.emu.population.calibrate import calibrate
 from carrypost.emu.population.compare import COUNTED, POPULATION, compared

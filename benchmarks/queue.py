@@ -15,15 +15,15 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks import _jms_programs as jms
-from benchmarks import _queue_control as control
-from benchmarks import _queue_engine as engine
-from benchmarks import _queue_programs as programs
 from benchmarks._jms_programs import Cost
 from benchmarks._processes import Row, free_port
 from benchmarks._queue_purge import COPIES, Carrying
 from benchmarks._rounds import Rounds, Tables, at_most, judge
 
+from benchmarks import _jms_programs as jms
+from benchmarks import _queue_control as control
+from benchmarks import _queue_engine as engine
+from benchmarks import _queue_programs as programs
 from carrypost import ConnectionFactory, DeliveryMode
 
 HAND_OUT_GOAL: Final = 0.5

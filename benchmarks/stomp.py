@@ -19,11 +19,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks import _jms_programs as programs
-from benchmarks import _stomp_clients as clients
 from benchmarks._processes import Row
 from benchmarks._rounds import Rounds, Tables, at_most, judge
 
+from benchmarks import _jms_programs as programs
+from benchmarks import _stomp_clients as clients
 from carrypost import DeliveryMode
 
 SENDERS: Final = 10

@@ -27,9 +27,8 @@ import msgspec
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks import _report, _web_live
-from tools import chromium
 
+from benchmarks import _report, _web_live
 from carrypost import emu
 from carrypost.emu.records.files import ARROW_SCHEMA
 from carrypost.web.arrow import columns_answer
@@ -38,6 +37,7 @@ from carrypost.web.replay.inspect import Filter
 from carrypost.web.replay.runs import Runs
 from carrypost.web.replay.source import LinesSource, within
 from carrypost.web.replay.why import Inquiry
+from tools import chromium
 
 Row = dict[str, object]
 T = TypeVar("T")

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.examples import LONG
-from tests.packages import Environment, build
+from tests.support.examples import LONG
+from tests.support.packages import Environment, build
 
 from carrypost.extensions import BUILD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.shells import Shell
+    from tests.support.shells import Shell
 
 _SLOW_IS_FINE = (HealthCheck.too_slow,)
 
@@ -75,7 +75,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def provider_over(request: pytest.FixtureRequest) -> None:
     """Let contexts in virtual time use their node in this process, or attached to it by a socket."""
     if getattr(request, "param", "local") == "socket":
-        from tests.jms_attached import AttachedNetwork  # noqa: PLC0415 - most tests do without
+        from tests.support.jms_attached import AttachedNetwork  # noqa: PLC0415 - most tests do without
 
         from carrypost import testing  # noqa: PLC0415 - likewise
 
@@ -86,7 +86,7 @@ def provider_over(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """A shell in a folder of the test; nodes that it started are ended."""
-    from tests.shells import Shell  # noqa: PLC0415 - most tests do without
+    from tests.support.shells import Shell  # noqa: PLC0415 - most tests do without
 
     made = Shell(tmp_path, monkeypatch)
     yield made

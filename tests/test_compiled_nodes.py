@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.loopback import apart
-from tools import compiled
+from tests.support.loopback import apart
 
 from carrypost.extensions import PURE
+from tools import compiled
 
 PATIENCE_S = 90
 COUNT = 12

@@ -12,9 +12,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
-from tools import compiled
 
 from carrypost import extensions
+from tools import compiled
 
 SUFFIX = EXTENSION_SUFFIXES[0]
 

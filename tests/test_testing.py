@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.programs import Program
+from tests.support.programs import Program
 
 import carrypost
 from carrypost import testing

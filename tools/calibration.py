@@ -5,7 +5,7 @@
     python tools/calibration.py ostermalm --bound      and receptions: the paper's, and what a flood could reach
 
 Movement is drawn for several seeds and put through the same search for contacts as in a run. Counts and means are held,
-within 10 %, as the mean over seeds 1 to 10 (`tests/test_emu_mobility.py`); extremes and deviations are only shown.
+within 10 %, as the mean over seeds 1 to 10 (`tests/emu/test_emu_mobility.py`); extremes and deviations are only shown.
 """
 
 from __future__ import annotations

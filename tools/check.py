@@ -28,14 +28,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # As a script it knows its own folder only.
 
-from tools import chromium, document_programs, java_client, lanes, meter  # noqa: E402 - needs the line above
 from tools.jobs import Job, Result, end  # noqa: E402
 from tools.outcomes import Outcome, dearest, record, table  # noqa: E402
 
 from carrypost.extensions import BUILD, PURE  # noqa: E402
+from tools import chromium, document_programs, java_client, lanes, meter  # noqa: E402 - needs the line above
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-SIZES = "tests/test_sizes.py"
+SIZES = "tests/tools/test_sizes.py"
 BESIDE = 2
 """Number of parts of the lane `realtime` that run at a time: they wait, mostly."""
 TELL_S, LIVE_S = 30.0, 1.0

@@ -250,7 +250,7 @@ SECTIONS: dict[str, tuple[Row, ...]] = {
             "acknowledged copies are dropped everywhere",
             "–",
             "adapted",
-            "JMS knows no copies; `tests/test_acked.py` shows it.",
+            "JMS knows no copies; `tests/gossip/test_acked.py` shows it.",
             NODE,
         ),
     ),
@@ -299,11 +299,11 @@ ROWS = tuple(row for rows in SECTIONS.values() for row in rows)
 def shown() -> dict[int, tuple[str, ...]]:
     """Return, by row, the ways of using carrypost in which tests named after it, or Java programs, show it."""
     found: dict[int, dict[str, None]] = {row.number: {} for row in ROWS}
-    for path in sorted(TESTS.glob("test_jms_rows_*.py")):
-        module = importlib.import_module(f"tests.{path.stem}")
+    for path in sorted((TESTS / "jms").glob("test_jms_rows_*.py")):
+        module = importlib.import_module(f"tests.jms.{path.stem}")
         ways = ("context", "attached") if hasattr(module, "pytestmark") else ("context",)
         _add(found, module, dict.fromkeys(found, ways))
-    rows = importlib.import_module("tests.classic_rows")
+    rows = importlib.import_module("tests.support.classic_rows")
     _add(found, rows, {row: ("classic", "blocking", "attached")[: 3 if row in rows.ATTACHED else 2] for row in found})
     for row in {row for named in java_rows().values() for row in named} & found.keys():
         found[row]["java"] = None
@@ -313,7 +313,7 @@ def shown() -> dict[int, tuple[str, ...]]:
 
 def java_rows() -> dict[str, tuple[int, ...]]:
     """Return, by the name of each Java program of the tests, the rows that it says it asserts."""
-    rows = importlib.import_module("tests.test_openwire_java").ROWS
+    rows = importlib.import_module("tests.daemon.test_openwire_java").ROWS
     return {program.__name__: named for program, named in rows.items()}
 
 

@@ -1,9 +1,9 @@
 """Lanes of tests: every file of tests is in one, depending on what it uses.
 
 `laboratory` needs Spark, which starts once for all of its files. `browser` needs the system's Chromium
-(`tests.browsers`). `realtime` uses real nodes or real sockets: it mostly waits, and needs a processor at once when it
-does not. `virtual` is everything else: it has virtual time, and keeps a processor busy. There is no list of files: a
-file that imports the means of real nodes, directly or through modules that tests share, is in their lane.
+(`tests.support.browsers`). `realtime` uses real nodes or real sockets: it mostly waits, and needs a processor at once
+when it does not. `virtual` is everything else: it has virtual time, and keeps a processor busy. There is no list of
+files: a file that imports the means of real nodes, directly or through modules that tests share, is in their lane.
 
 A lane is run in parts that take about the same time. `costs.json` has the times of files that take long;
 `tools/check.py --record` writes it. A time that is out of date makes a part longer than the others, nothing worse.
@@ -34,9 +34,9 @@ _PART_S: Final[Mapping[str, float]] = {"realtime": 200.0, "virtual": 90.0, "labo
 
 Two parts of the lane `realtime` run at a time.
 """
-BROWSERS: Final = "tests.browsers"
+BROWSERS: Final = "tests.support.browsers"
 """The module by which tests ask for a browser."""
-_REAL: Final = frozenset({"socket", "tests.loopback", "tests.nodes", "tools.netns"})
+_REAL: Final = frozenset({"socket", "tests.support.loopback", "tests.support.nodes", "tools.netns"})
 
 
 def lane_of(file: Path) -> str:

@@ -8,9 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tools import lanes
 from tools.jobs import Result
 from tools.meter import Cost
+
+from tools import lanes
 
 DEAREST = 10
 _RECORDED_S = 1.0
