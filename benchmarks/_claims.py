@@ -19,9 +19,9 @@ from carrypost.config import Settings
 from carrypost.events import Delivered, Event, Handed
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
+from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
-from carrypost.mom.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.security.identity import Identity
 
 CLAIMS: Final = 100_000

@@ -25,16 +25,12 @@ from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
 from carrypost.journal import META
 from carrypost.local.control_outbox import ControlOutbox, UnstoredItem
-from carrypost.model.headers import Headers
-from carrypost.model.ids import NodeId
-from carrypost.model.pattern import entry
-from carrypost.model.privilege import privilege
-from carrypost.mom import commands
-from carrypost.mom.backlog import Backlog
-from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
-from carrypost.mom.control import CONTROL, Withdraw
-from carrypost.mom.names.namespace import Entry, Namespace
-from carrypost.mom.program_commands import (
+from carrypost.messaging import commands
+from carrypost.messaging.backlog import Backlog
+from carrypost.messaging.commands import Ack, Declare, Receive, Subscribe
+from carrypost.messaging.control import CONTROL, Withdraw
+from carrypost.messaging.names.namespace import Entry, Namespace
+from carrypost.messaging.program_commands import (
     CloseConsumer,
     Connect,
     Consume,
@@ -43,8 +39,12 @@ from carrypost.mom.program_commands import (
     OpenSession,
     RememberRequest,
 )
-from carrypost.mom.queues.open_requests import REPLIES
-from carrypost.mom.state import Claim, Subscription
+from carrypost.messaging.queues.open_requests import REPLIES
+from carrypost.messaging.state import Claim, Subscription
+from carrypost.model.headers import Headers
+from carrypost.model.ids import NodeId
+from carrypost.model.pattern import entry
+from carrypost.model.privilege import privilege
 from carrypost.security.identity import Identity
 
 Work = Callable[[], None]

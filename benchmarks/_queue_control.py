@@ -25,11 +25,11 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
 from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, OpenParcel, Request, kind
 from carrypost.gossip.wire.frames import Ack as AckFrame
+from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
+from carrypost.messaging.control import items_of
+from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
-from carrypost.mom.control import items_of
-from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 
 SIZE_BYTES: Final = 100
 APART_S: Final = 100.0

@@ -19,8 +19,8 @@ from carrypost.config import Settings
 from carrypost.events import Event, Handed
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
-from carrypost.mom.commands import Declare, Receive, UnitOfWork
-from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
+from carrypost.messaging.commands import Declare, Receive, UnitOfWork
+from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.security.identity import Identity
 
 MANY: Final = (10_000, 100)

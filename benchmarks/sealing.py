@@ -25,10 +25,10 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Parcel
 from carrypost.gossip.wire.payloads import assemble_payload
 from carrypost.journal import StoredMessage
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Declare, Receive, Subscribe
 from carrypost.model import address
 from carrypost.model.pattern import entry
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Declare, Receive, Subscribe
 from carrypost.security import circle as values
 from carrypost.security import hpke
 from carrypost.security.entropy import derived

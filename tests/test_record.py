@@ -13,9 +13,9 @@ from msgspec import structs
 from carrypost import events
 from carrypost.errors import LocalError
 from carrypost.events import Reason
+from carrypost.messaging.messaging import Messaging
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.ids import NodeId
-from carrypost.mom.messaging import Messaging
 from carrypost.record import SCHEMA, Kind, Record
 
 A, B = NodeId("a"), NodeId("b")

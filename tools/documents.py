@@ -37,9 +37,9 @@ from carrypost.gossip.strategy import exchange_machine as exchange
 from carrypost.gossip.wire import fields, frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
+from carrypost.messaging import control
+from carrypost.messaging import state as mom_state
 from carrypost.model import descriptor, headers
-from carrypost.mom import control
-from carrypost.mom import state as mom_state
 from carrypost.node import settings as node_settings
 from carrypost.overlay import relocation
 from carrypost.overlay.items import AUTHORS, Who

@@ -84,8 +84,8 @@ if TYPE_CHECKING:
     from carrypost.jms.requestor import Request
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
+    from carrypost.messaging.placement import here, most_receiving
     from carrypost.model.selector import Selector
-    from carrypost.mom.placement import here, most_receiving
     from carrypost.overlay.modulators.modulator import Modulator
     from carrypost.overlay.modulators.registry import Result, modulator
     from carrypost.version import __version__
@@ -192,7 +192,7 @@ _HOMES = {
     "jms.sent": ("Sent",),
     "jms.temporary": ("TemporaryQueue", "TemporaryTopic"),
     "model.selector": ("Selector",),
-    "mom.placement": ("here", "most_receiving"),
+    "messaging.placement": ("here", "most_receiving"),
     "overlay.modulators.modulator": ("Modulator",),
     "overlay.modulators.registry": ("Result", "modulator"),
     "version": ("__version__",),

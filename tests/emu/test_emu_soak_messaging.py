@@ -19,10 +19,10 @@ from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.programs import Programs
 from carrypost.emu.verify.soak import SeedOutcome, attempt, draw_messaging, main, soak
 from carrypost.events import Done, Event, Handed
+from carrypost.messaging.claims import Claims
+from carrypost.messaging.programs import MessagingCommands
+from carrypost.messaging.state import Claim
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.mom.claims import Claims
-from carrypost.mom.programs import MessagingCommands
-from carrypost.mom.state import Claim
 
 SEEDS = (4, 5, 9, 12, 13, 16, 27)
 """Tried in every run of the tests; `carrypost emu soak --messaging --seeds 1000` tries more."""

@@ -21,11 +21,11 @@ from carrypost.events import Acknowledged, Delivered, Event
 from carrypost.gossip.acked.records import from_row
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.journal import ACKED, MOM, Key
+from carrypost.messaging import control
+from carrypost.messaging.queues.entries import EntryRow, EntryState
 from carrypost.model.address import EVERYBODY, queue
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom import control
-from carrypost.mom.queues.entries import EntryRow, EntryState
 
 HOUR_US = 3_600_000_000
 

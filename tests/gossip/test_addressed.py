@@ -21,9 +21,9 @@ from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.local.deliveries import Deliveries
+from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import UnitOfWork
 
 TO_ALL = [entry("queue/.*"), entry("control/.*")]
 

@@ -14,7 +14,7 @@ from benchmarks import _growth_core, growth
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.strategy import offers
 from carrypost.gossip.strategy.candidates import Candidates
-from carrypost.mom.names import hints
+from carrypost.messaging.names import hints
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction

@@ -18,9 +18,9 @@ from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import decode
 from carrypost.model.headers import Covers, Headers
-from carrypost.mom.commands import UnitOfWork
 from carrypost.security.identity import Identity
 from carrypost.testing import network
 

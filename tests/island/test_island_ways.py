@@ -12,8 +12,8 @@ from tests.support.islands import Islands, S
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
+from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.ids import MessageId, node_prefix
-from carrypost.mom.commands import UnitOfWork
 
 SIZES = (0, 100, 900, 1_000, 5_000, 100_000)
 

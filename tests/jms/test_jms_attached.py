@@ -35,8 +35,8 @@ from carrypost.jms.attached import AttachedProvider
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
 from carrypost.jms.served_node import ServedNode
-from carrypost.mom.commands import Receive
-from carrypost.mom.program_commands import Command, Consume, Credit, OpenRequests, OpenSession
+from carrypost.messaging.commands import Receive
+from carrypost.messaging.program_commands import Command, Consume, Credit, OpenRequests, OpenSession
 from carrypost.node.control.client import Client
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
@@ -224,7 +224,7 @@ async def test_two_that_start_at_once_share_one_node(tmp_path: Path) -> None:
 @scene
 async def test_plugins_are_loaded_into_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "village_rules.py").write_text(
-        "from carrypost.mom import policies\n"
+        "from carrypost.messaging import policies\n"
         "policies.register('village', policies.first)\n"
         "def privilege(descriptor): return descriptor.priority\n"
     )

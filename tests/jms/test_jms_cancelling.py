@@ -19,8 +19,8 @@ from carrypost import Consumer, Context, IllegalStateException, JMSException, Me
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import NODE_LOST
+from carrypost.messaging.program_commands import CloseConsumer, Command
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.program_commands import CloseConsumer, Command
 
 R = TypeVar("R")
 

@@ -29,10 +29,10 @@ from carrypost import (
 from carrypost.config import Limits
 from carrypost.events import OverlayState
 from carrypost.jms.destinations import ChannelTopic
+from carrypost.messaging.commands import Subscribe
+from carrypost.messaging.state import Subscription
 from carrypost.model.address import exactly
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Subscribe
-from carrypost.mom.state import Subscription
 from carrypost.naming import InitialContext
 from carrypost.overlay.modulators.registry import Event
 

@@ -25,8 +25,8 @@ from carrypost import (
     testing,
 )
 from carrypost.jms.local import LocalProvider
+from carrypost.messaging.program_commands import Retry
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.program_commands import Retry
 
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE
 DUPS_OK, INDIVIDUAL = SessionMode.DUPS_OK_ACKNOWLEDGE, SessionMode.INDIVIDUAL_ACKNOWLEDGE

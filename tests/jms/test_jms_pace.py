@@ -15,8 +15,8 @@ from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Perform
 from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
+from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import Descriptor, Ordering
-from carrypost.mom.commands import UnitOfWork
 from carrypost.testing import run
 
 DRAFT = Draft("topic/news", b"")

@@ -18,8 +18,8 @@ from carrypost import (
     SessionMode,
     testing,
 )
-from carrypost.mom import control
-from carrypost.mom.control import Outcome
+from carrypost.messaging import control
+from carrypost.messaging.control import Outcome
 from carrypost.naming import InitialContext
 from carrypost.record import Record
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.jms_scenes import NEWS, got, scene, texts
 
 from carrypost import Consumer, Context, DeliveryMode, InvalidSelectorException, JMSException, SessionMode, testing
-from carrypost.mom.overview import MessagingOverview
+from carrypost.messaging.overview import MessagingOverview
 
 
 def opened(net: testing.Network, client_id: str | None = None) -> Context:

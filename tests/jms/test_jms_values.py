@@ -26,11 +26,9 @@ from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import News, Perform
 from carrypost.jms.values import ANSWERS, COMMANDS, MESSAGES, NEWS, decode_command, encode_command
 from carrypost.journal import Durability
-from carrypost.model.ids import NodeId
-from carrypost.model.pattern import Entry
-from carrypost.mom import program_commands
-from carrypost.mom.commands import Ack, Receive, Subscribe
-from carrypost.mom.program_commands import (
+from carrypost.messaging import program_commands
+from carrypost.messaging.commands import Ack, Receive, Subscribe
+from carrypost.messaging.program_commands import (
     Command,
     Consume,
     Durable,
@@ -42,6 +40,8 @@ from carrypost.mom.program_commands import (
     OpenSession,
     Question,
 )
+from carrypost.model.ids import NodeId
+from carrypost.model.pattern import Entry
 from carrypost.node.control.calls import Refusal
 from carrypost.node.control.calls import encode as encode_frame
 

@@ -20,15 +20,15 @@ from carrypost import (
     Topic,
     testing,
 )
+from carrypost.messaging import admission, control
+from carrypost.messaging.discovery import Discovered
+from carrypost.messaging.names.directory import OWNER_MAX
+from carrypost.messaging.names.namespace import Bind, Binding
+from carrypost.messaging.program_commands import BindName
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
-from carrypost.mom import admission, control
-from carrypost.mom.discovery import Discovered
-from carrypost.mom.names.directory import OWNER_MAX
-from carrypost.mom.names.namespace import Bind, Binding
-from carrypost.mom.program_commands import BindName
 from carrypost.naming import Discovery, InitialContext
 
 HOSTS = [f"h{number:02}" for number in range(30)]

@@ -16,9 +16,9 @@ from carrypost.errors import LocalError, OrderError, PayloadError, StateError
 from carrypost.events import Confirmed, Delivered, Done, Dropped, Event, Published, Reason, Stored
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
+from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
-from carrypost.mom.commands import UnitOfWork
 from carrypost.security.identity import Identity
 
 

@@ -11,7 +11,7 @@ from tests.support.nodes import PATIENCE_S, QUICK, scene
 
 from carrypost import ConnectionFactory
 from carrypost.jms.served_node import ServedNode
-from carrypost.mom import incarnations
+from carrypost.messaging import incarnations
 from carrypost.node.settings import NodeSettings, parse
 
 NOW_MS = 1_800_000_000_000

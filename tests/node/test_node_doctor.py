@@ -21,8 +21,8 @@ from tools.netns import Net
 from carrypost.config import Limits, Settings
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce
+from carrypost.messaging.overview import MessagingOverview
 from carrypost.model.ids import NodeId
-from carrypost.mom.overview import MessagingOverview
 from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, narrow, of_node, of_settings
 from carrypost.node.doctor.doctor import examine, examine_disk
 from carrypost.node.settings import UdpSettings

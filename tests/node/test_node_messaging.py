@@ -18,11 +18,11 @@ from tests.support.loopback import apart
 from tests.support.nodes import scene
 
 from carrypost.events import Delivery, Done, Event, Handed, Stored
+from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
+from carrypost.messaging.overview import MessagingOverview
+from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
-from carrypost.mom.overview import MessagingOverview
-from carrypost.mom.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 from carrypost.overlay.events import ModulatorFault

@@ -8,12 +8,12 @@ from tests.support.one_node import OneNode, S
 from carrypost.events import Receipt
 from carrypost.gossip.draft import Draft
 from carrypost.journal import MOM
+from carrypost.messaging import receipts as rows
+from carrypost.messaging.commands import UnitOfWork
+from carrypost.messaging.control import DELIVERED, Outcome
 from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom import receipts as rows
-from carrypost.mom.commands import UnitOfWork
-from carrypost.mom.control import DELIVERED, Outcome
 
 NEWS = "topic/news"
 MAIL = address.queue("mail", NodeId("m"))

@@ -24,8 +24,8 @@ from carrypost.jms.values import (
     pack_descriptor,
     unpack_descriptor,
 )
+from carrypost.messaging.program_commands import Command, Connect, Credit, GoOn, ReadPayload
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.program_commands import Command, Connect, Credit, GoOn, ReadPayload
 from carrypost.node.control.calls import Refusal
 
 R = TypeVar("R")

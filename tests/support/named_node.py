@@ -14,15 +14,15 @@ from carrypost.events import Advertised, Received, Refused
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Frame, Offer, OfferEntry, Parcel, Profile
 from carrypost.journal import MESSAGE, MOM, StoredMessage
+from carrypost.messaging.control import Item, items_of
+from carrypost.messaging.names.directory import Advert, encode_advert
+from carrypost.messaging.names.namespace import Bind, Binding
+from carrypost.messaging.program_commands import BindName, Entries, Lookup, Unbind
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, profile_digest
-from carrypost.mom.control import Item, items_of
-from carrypost.mom.names.directory import Advert, encode_advert
-from carrypost.mom.names.namespace import Bind, Binding
-from carrypost.mom.program_commands import BindName, Entries, Lookup, Unbind
 
 _NOTHING = encode_entries(())
 _PERIOD_MS = 600_000

@@ -10,12 +10,12 @@ from carrypost.events import Done, Event, Handed
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.journal import Batch, Key, Value
+from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
+from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
-from carrypost.mom.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.security.identity import Identity
 
 S = 1_000_000

@@ -8,11 +8,11 @@ from itertools import count
 
 from carrypost import testing
 from carrypost.events import Event, Handed
+from carrypost.messaging.commands import Ack, Declare, Late, Receive, Subscribe, UnitOfWork
+from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, Disconnect, OpenSession
+from carrypost.messaging.programs import MessagingCommands
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
-from carrypost.mom.commands import Ack, Declare, Late, Receive, Subscribe, UnitOfWork
-from carrypost.mom.program_commands import Connect, Consume, Credit, DeclareQueue, Disconnect, OpenSession
-from carrypost.mom.programs import MessagingCommands
 
 PLENTY = 1_000_000
 _numbers = count(1)

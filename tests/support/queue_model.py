@@ -26,13 +26,9 @@ from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, R
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.journal import MESSAGE, MOM
-from carrypost.model import address
-from carrypost.model.descriptor import Descriptor
-from carrypost.model.headers import Headers
-from carrypost.model.ids import MessageId, NodeId
-from carrypost.mom.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
-from carrypost.mom.leases import LEASE_OVER
-from carrypost.mom.program_commands import (
+from carrypost.messaging.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
+from carrypost.messaging.leases import LEASE_OVER
+from carrypost.messaging.program_commands import (
     CloseConsumer,
     Connect,
     Consume,
@@ -42,7 +38,11 @@ from carrypost.mom.program_commands import (
     OpenSession,
     Recover,
 )
-from carrypost.mom.programs import MessagingCommands
+from carrypost.messaging.programs import MessagingCommands
+from carrypost.model import address
+from carrypost.model.descriptor import Descriptor
+from carrypost.model.headers import Headers
+from carrypost.model.ids import MessageId, NodeId
 
 T = TypeVar("T")
 US = 1_000_000

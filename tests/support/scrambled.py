@@ -26,16 +26,11 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.pieces import Blank, pack
 from carrypost.host import Host
-from carrypost.model import address
-from carrypost.model.descriptor import Descriptor, Ordering, Predecessor, predecessor, tag_of
-from carrypost.model.headers import Headers
-from carrypost.model.ids import MessageId, NodeId
-from carrypost.model.pattern import Entry, entry
-from carrypost.mom import control
-from carrypost.mom.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
-from carrypost.mom.incarnations import INCARNATION_BITS
-from carrypost.mom.names.namespace import Bind
-from carrypost.mom.program_commands import (
+from carrypost.messaging import control
+from carrypost.messaging.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
+from carrypost.messaging.incarnations import INCARNATION_BITS
+from carrypost.messaging.names.namespace import Bind
+from carrypost.messaging.program_commands import (
     BindName,
     Browse,
     CloseConsumer,
@@ -51,6 +46,11 @@ from carrypost.mom.program_commands import (
     Rollback,
     Unsubscribe,
 )
+from carrypost.model import address
+from carrypost.model.descriptor import Descriptor, Ordering, Predecessor, predecessor, tag_of
+from carrypost.model.headers import Headers
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.pattern import Entry, entry
 from carrypost.security.identity import Identity
 
 T = TypeVar("T")

@@ -29,8 +29,8 @@ from carrypost import (
 )
 from carrypost.jms.batches import Batch
 from carrypost.jms.local import LocalProvider
+from carrypost.messaging.program_commands import Command, Recover
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.program_commands import Command, Recover
 from carrypost.sync import ConnectionFactory, Context, Message, process
 
 R = TypeVar("R")

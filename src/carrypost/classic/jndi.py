@@ -27,9 +27,9 @@ from carrypost.jms.destinations import Destination, Queue, destination_at, queue
 from carrypost.jms.durations import whole_milliseconds
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.provider import Provider
+from carrypost.messaging.program_commands import Lookup
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
-from carrypost.mom.program_commands import Lookup
 from carrypost.naming import NamingContext
 
 _URL = "java.naming.provider.url"

@@ -21,14 +21,14 @@ from carrypost.events import Unserved
 from carrypost.jms.provider import Perform, Program
 from carrypost.jms.reports import unserved
 from carrypost.journal import Durability
-from carrypost.mom.program_commands import Disconnect, OpenSession
+from carrypost.messaging.program_commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
     from carrypost.events import Handed
     from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
-    from carrypost.mom.commands import Ack
+    from carrypost.messaging.commands import Ack
 
 C = TypeVar("C")
 S = TypeVar("S", bound=Subscription)

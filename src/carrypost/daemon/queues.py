@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from carrypost.errors import InvalidDestinationException, ResourceAllocationException
 from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
 from carrypost.jms.queue_declaration import ANYONE, declare, declared
-from carrypost.mom.commands import Declare
-from carrypost.mom.program_commands import DeclareQueue
+from carrypost.messaging.commands import Declare
+from carrypost.messaging.program_commands import DeclareQueue
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

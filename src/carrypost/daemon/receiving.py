@@ -18,8 +18,8 @@ from carrypost.daemon.subscription import Subscription
 from carrypost.errors import CarrypostError, JMSException
 from carrypost.jms.provider import Perform
 from carrypost.journal import Durability
-from carrypost.mom.commands import Late
-from carrypost.mom.program_commands import CloseSession, Recover, Release
+from carrypost.messaging.commands import Late
+from carrypost.messaging.program_commands import CloseSession, Recover, Release
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output

@@ -10,9 +10,9 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
+from carrypost.messaging.commands import Ack, Late, Receive, Subscribe
+from carrypost.messaging.program_commands import CloseSession, Consume, Credit, OpenSession
 from carrypost.model import address
-from carrypost.mom.commands import Ack, Late, Receive, Subscribe
-from carrypost.mom.program_commands import CloseSession, Consume, Credit, OpenSession
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

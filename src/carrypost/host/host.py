@@ -33,11 +33,11 @@ from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
 from carrypost.host.parts import Parts
 from carrypost.local.circle_commands import CircleCommands
+from carrypost.messaging.programs import MessagingCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.recipient_lists import as_given
-from carrypost.mom.programs import MessagingCommands
 from carrypost.overlay.commands import OverlayCommands
 from carrypost.security.entropy import from_system
 
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.island.routes import Graph
     from carrypost.journal import Batch, Key, Value
+    from carrypost.messaging.commands import UnitOfWork
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId
-    from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Registry
     from carrypost.overlay.modulators.modulator import Meter
     from carrypost.security.entropy import Entropy

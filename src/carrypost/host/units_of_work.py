@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Packed
     from carrypost.local.publishing import Publisher
+    from carrypost.messaging.commands import UnitOfWork
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import UnitOfWork
     from carrypost.order.groups import Order
 
 

@@ -16,9 +16,9 @@ from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import NODE_LOST, is_lost
 from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
-from carrypost.mom.commands import Late
-from carrypost.mom.leases import LEASE_OVER
-from carrypost.mom.program_commands import Defer, Recover
+from carrypost.messaging.commands import Late
+from carrypost.messaging.leases import LEASE_OVER
+from carrypost.messaging.program_commands import Defer, Recover
 
 if TYPE_CHECKING:
     from carrypost.events import Handed

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from carrypost.errors import JMSException
-from carrypost.mom.program_commands import Announce
+from carrypost.messaging.program_commands import Announce
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

@@ -20,9 +20,9 @@ from carrypost.events import Receipt
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.reconnecting import ReconnectingProvider
 from carrypost.jms.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command, pack_descriptor
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.program_commands import Command
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom import program_commands as do
-from carrypost.mom.program_commands import Command
 from carrypost.node.control import calls
 from carrypost.node.control.client import Caller
 from carrypost.node.control.framing import ENVELOPE_BYTES

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.local.circle_state import CircleView
+from carrypost.messaging import program_commands as do
 from carrypost.model.ids import NodeId
-from carrypost.mom import program_commands as do
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

@@ -17,7 +17,7 @@ from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
-from carrypost.mom.program_commands import Disconnect, OpenSession
+from carrypost.messaging.program_commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
     from carrypost.events import Handed, OverlayState

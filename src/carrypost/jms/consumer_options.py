@@ -12,9 +12,9 @@ from carrypost.jms.destinations import ChannelTopic, Queue, SealedTopic, Topic, 
 from carrypost.jms.messages.properties import is_given
 from carrypost.jms.modulator_options import check_relocation, check_unmodulated, encoded
 from carrypost.jms.translation import translated
+from carrypost.messaging.commands import Receive, Subscribe
 from carrypost.model.pattern import DESTINATION, entry
 from carrypost.model.selector import Selector
-from carrypost.mom.commands import Receive, Subscribe
 
 
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,15 +25,15 @@ from carrypost.jms.producer import Body, Producer
 from carrypost.jms.queue_browser import QueueBrowser
 from carrypost.jms.requestor import Request
 from carrypost.jms.send_options import send_options
-from carrypost.mom.program_commands import AddCard, EndQueue, MakeCard, Unsubscribe
+from carrypost.messaging.program_commands import AddCard, EndQueue, MakeCard, Unsubscribe
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
     from carrypost.jms.reports import ExceptionListener
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
+    from carrypost.messaging.placement import Policy
     from carrypost.model.ids import NodeId
-    from carrypost.mom.placement import Policy
 
 L = TypeVar("L", bound=Callable[[Any], object])
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, LocalError, NamingException
 from carrypost.java_names import JavaNamed
+from carrypost.messaging.dead_letters import DEAD_LETTERS
+from carrypost.messaging.program_commands import Lookup
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
-from carrypost.mom.dead_letters import DEAD_LETTERS
-from carrypost.mom.program_commands import Lookup
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

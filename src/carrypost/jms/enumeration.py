@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from carrypost.events import Browsed
+    from carrypost.messaging.commands import Browsing
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Browsing
 
 
 class Enumeration:

@@ -35,8 +35,8 @@ from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
 from carrypost.jms.provider import is_lost
+from carrypost.messaging.program_commands import Credit, GoOn, Recover, Release
 from carrypost.model.address import addressee, written
-from carrypost.mom.program_commands import Credit, GoOn, Recover, Release
 from carrypost.printing import raised
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.jms.caller import Caller, is_called_by
 from carrypost.jms.pause import pause_s
-from carrypost.mom.program_commands import Recover, Retry
+from carrypost.messaging.program_commands import Recover, Retry
 
 if TYPE_CHECKING:
     from carrypost.events import Handed

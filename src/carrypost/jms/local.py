@@ -33,15 +33,15 @@ from carrypost.host.driving import ProgramDriver
 from carrypost.jms.host_commands import HostCommand, translating
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, ConsumerNews, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.journal import Durability
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Browsing, Followed, UnitOfWork
+from carrypost.messaging.discovery import Discovered
+from carrypost.messaging.names.namespace import Binding
+from carrypost.messaging.placement import PlaceAnswered
+from carrypost.messaging.program_commands import Command
+from carrypost.messaging.session import Sessions
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Browsing, Followed, UnitOfWork
-from carrypost.mom.discovery import Discovered
-from carrypost.mom.names.namespace import Binding
-from carrypost.mom.placement import PlaceAnswered
-from carrypost.mom.program_commands import Command
-from carrypost.mom.session import Sessions
 
 R = TypeVar("R")
 _PATIENCE_S = 0.002

@@ -17,9 +17,9 @@ import msgspec
 from carrypost.errors import IllegalStateException
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import NODE_LOST, Perform, Program
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Ack, Declare, Receive, Subscribe
-from carrypost.mom.program_commands import Command
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Ack, Declare, Receive, Subscribe
+from carrypost.messaging.program_commands import Command
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Command[Any])

@@ -1,8 +1,8 @@
 """The provider: the interface below every API for programs to one node's messaging, with values.
 
 A `Provider` may be in the same process as its node (`jms.local`) or attached to it. So its commands, those of
-`mom.program_commands`, and their answers are values that can be encoded. Nothing is shared, and notifications to a
-program are calls of the methods of `Program`. Every error is a `JMSException`.
+`messaging.program_commands`, and their answers are values that can be encoded. Nothing is shared, and notifications to
+a program are calls of the methods of `Program`. Every error is a `JMSException`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.gossip.draft import Draft
 from carrypost.journal import Durability
+from carrypost.messaging.commands import Ack
+from carrypost.messaging.program_commands import Command, Credit, GoOn
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
-from carrypost.mom.commands import Ack
-from carrypost.mom.program_commands import Command, Credit, GoOn
 
 R = TypeVar("R")
 NODE_LOST = "NODE_LOST"

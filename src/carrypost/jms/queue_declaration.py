@@ -18,17 +18,17 @@ from carrypost.errors import (
 )
 from carrypost.jms.destinations import RESERVED, Queue, named, queue_of
 from carrypost.jms.durations import Duration, microseconds
+from carrypost.messaging.admission import RECEIVERS_MAX
+from carrypost.messaging.commands import Declare, Redelivery
+from carrypost.messaging.dead_letters import DEAD_LETTERS, room_for
+from carrypost.messaging.names.namespace import Bind
+from carrypost.messaging.program_commands import AskToManage, BindName, DeclareQueue, ReceiveCounts, Unbind
 from carrypost.model import address
 from carrypost.model.ids import NodeId, is_node_id
-from carrypost.mom.admission import RECEIVERS_MAX
-from carrypost.mom.commands import Declare, Redelivery
-from carrypost.mom.dead_letters import DEAD_LETTERS, room_for
-from carrypost.mom.names.namespace import Bind
-from carrypost.mom.program_commands import AskToManage, BindName, DeclareQueue, ReceiveCounts, Unbind
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
-    from carrypost.mom.placement import Policy
+    from carrypost.messaging.placement import Policy
 
 ANYONE: Final = "anyone"
 """Receivers of a queue that names none."""

@@ -37,10 +37,10 @@ from carrypost.jms.provider import (
     Provider,
     is_lost,
 )
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Subscribe
+from carrypost.messaging.program_commands import Command
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Subscribe
-from carrypost.mom.program_commands import Command
 
 _log = logging.getLogger("carrypost.jms")
 R = TypeVar("R")

@@ -37,12 +37,12 @@ from carrypost.jms.modes import SessionMode
 from carrypost.jms.producer import Body
 from carrypost.jms.provider import is_lost
 from carrypost.jms.send_options import send_options
+from carrypost.messaging.commands import Declare
+from carrypost.messaging.program_commands import DeclareQueue, ForgetRequest, OpenRequests, RememberRequest
+from carrypost.messaging.queues.open_requests import REPLIES
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
-from carrypost.mom.commands import Declare
-from carrypost.mom.program_commands import DeclareQueue, ForgetRequest, OpenRequests, RememberRequest
-from carrypost.mom.queues.open_requests import REPLIES
 
 if TYPE_CHECKING:
     from carrypost.jms.connection import Connection

@@ -18,11 +18,11 @@ from carrypost.events import TIMEOUT, Receipt, SendState
 from carrypost.gossip.draft import Draft
 from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, seconds
+from carrypost.messaging.commands import Followed
 from carrypost.model.address import addressee, is_held
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
-from carrypost.mom.commands import Followed
 
 _DRAFTED, _STORED, _DELIVERED = SendState.DRAFTED, SendState.STORED, SendState.DELIVERED
 _ENDS = frozenset({SendState.EXPIRED, SendState.FAILED})

@@ -30,9 +30,9 @@ from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.journal import Durability
+from carrypost.messaging.program_commands import Browse, CloseConsumer, CloseSession, Consume, Follow, Modulate, Recover
 from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
-from carrypost.mom.program_commands import Browse, CloseConsumer, CloseSession, Consume, Follow, Modulate, Recover
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -31,9 +31,9 @@ from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Round
 from carrypost.jms.provider import Perform, Provider
 from carrypost.jms.values import ANSWERS, decode_command, encode_node_info, unpack_descriptor
 from carrypost.journal import Durability
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Ack, Browsing
-from carrypost.mom.program_commands import Command
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Ack, Browsing
+from carrypost.messaging.program_commands import Command
 from carrypost.node.control import calls
 from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES
 from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line

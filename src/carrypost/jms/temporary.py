@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
 from carrypost.jms.destinations import TEMPORARY, Destination, Queue, Topic, is_temporary
+from carrypost.messaging.commands import Declare
+from carrypost.messaging.program_commands import DeclareQueue, EndQueue
 from carrypost.model import address
-from carrypost.mom.commands import Declare
-from carrypost.mom.program_commands import DeclareQueue, EndQueue
 
 if TYPE_CHECKING:
     from carrypost.jms.caller import Kinds

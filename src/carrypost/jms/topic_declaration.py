@@ -1,4 +1,4 @@
-"""Topics that a program declares on its node (`mom.holder`)."""
+"""Topics that a program declares on its node (`messaging.holder`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from contextlib import suppress
 from carrypost.errors import InvalidDestinationException, NameAlreadyBoundException
 from carrypost.jms.destinations import RESERVED, HeldTopic, Topic, as_destination, check_one, named
 from carrypost.jms.value_factory import ValueFactory
+from carrypost.messaging.names.namespace import Bind
+from carrypost.messaging.program_commands import BindName, DeclareTopic, EndTopic
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
-from carrypost.mom.names.namespace import Bind
-from carrypost.mom.program_commands import BindName, DeclareTopic, EndTopic
 
 
 class TopicDeclaration(ValueFactory):

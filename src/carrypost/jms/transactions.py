@@ -28,8 +28,8 @@ from carrypost.jms.mapping import stamp
 from carrypost.jms.provider import NODE_LOST, Performed, is_lost
 from carrypost.jms.sent import Sends, Sent
 from carrypost.journal import Durability
+from carrypost.messaging.program_commands import KeepDraft, Rollback
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.program_commands import KeepDraft, Rollback
 
 _ROLLED_BACK = "its transaction was rolled back"
 _INTERRUPTED = "the connection to the node was lost since the transaction began"

@@ -15,8 +15,8 @@ from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import Perform, Performed, Provider
 from carrypost.journal import Durability
+from carrypost.messaging.commands import Ack, Late
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom.commands import Ack, Late
 
 Report = Callable[[JMSException], None]
 

@@ -19,10 +19,10 @@ from carrypost import errors
 from carrypost.errors import JMSException, LocalError
 from carrypost.events import Handed
 from carrypost.jms.provider import News, NodeInfo, Perform
+from carrypost.messaging import program_commands
+from carrypost.messaging.program_commands import Command
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
-from carrypost.mom import program_commands
-from carrypost.mom.program_commands import Command
 from carrypost.security.hpke import KEY_BYTES
 from carrypost.security.sealing import opened, seal_of
 

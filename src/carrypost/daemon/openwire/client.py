@@ -34,8 +34,8 @@ from carrypost.events import Browsed
 from carrypost.jms.destinations import Destination, Queue, Topic, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.provider import is_lost
+from carrypost.messaging import program_commands as do
 from carrypost.model.properties import ValueType
-from carrypost.mom import program_commands as do
 from carrypost.version import __version__
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from carrypost.daemon.transactions import Transaction
     from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
+    from carrypost.messaging.commands import Ack
     from carrypost.model.descriptor import Descriptor
-    from carrypost.mom.commands import Ack
 
 _SILENCE_MS = 30_000
 WINDOWS_MAX = 1_000

@@ -32,7 +32,7 @@ from carrypost.jms.consumer_options import ConsumerOptions, asked, queue_selecto
 from carrypost.jms.destinations import Destination, Topic, resolved
 from carrypost.jms.enumeration import Enumeration
 from carrypost.journal import Durability
-from carrypost.mom import program_commands as do
+from carrypost.messaging import program_commands as do
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output

@@ -33,7 +33,7 @@ from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import Destination, Queue, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.pause import pause_s
-from carrypost.mom import program_commands as do
+from carrypost.messaging import program_commands as do
 from carrypost.version import __version__
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from carrypost.errors import CarrypostError
     from carrypost.events import Handed
     from carrypost.jms.provider import Provider
-    from carrypost.mom.commands import Receive, Subscribe
+    from carrypost.messaging.commands import Receive, Subscribe
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 SUBSCRIPTIONS_MAX: Final = 100

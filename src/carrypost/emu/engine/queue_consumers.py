@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.events import Handed
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.model import address
 from carrypost.model.ids import NodeId
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Ack, Declare, Receive, UnitOfWork
 
 _CREDIT, _BYTES = 1_000, 1_000_000_000
 

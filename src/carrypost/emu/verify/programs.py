@@ -23,13 +23,13 @@ from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.journal import MESSAGE
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.model.address import exactly
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, shown
 from carrypost.model.pattern import entry
-from carrypost.mom import program_commands as do
-from carrypost.mom.commands import Ack, Subscribe, UnitOfWork
 
 _BYTES = 1_000_000_000
 _SENDS_MAX = 8
