@@ -12,6 +12,7 @@ from typing import Final
 
 from benchmarks._growth_core import copies
 
+from carrypost.application.control_outbox import ControlOutbox, UnstoredItem
 from carrypost.config import Settings
 from carrypost.errors import NameNotFoundException
 from carrypost.events import Delivered, Event, Handed
@@ -24,7 +25,6 @@ from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
 from carrypost.journal import META
-from carrypost.local.control_outbox import ControlOutbox, UnstoredItem
 from carrypost.messaging import commands
 from carrypost.messaging.backlog import Backlog
 from carrypost.messaging.commands import Ack, Declare, Receive, Subscribe

@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.support.one_node import OneNode
 
 from carrypost import testing
+from carrypost.application.deliveries import Deliveries
 from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.events import Reason, Received
@@ -20,7 +21,6 @@ from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.local.deliveries import Deliveries
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from carrypost.application.agenda import Agenda
+from carrypost.application.ledger import Ledger
+from carrypost.application.tables import Marks, Table
 from carrypost.config import Settings
 from carrypost.events import Published, Reason
 from carrypost.gossip.composite import Composite, Part, Stored
@@ -17,9 +20,6 @@ from carrypost.gossip.layer import Steps
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.host import Host
 from carrypost.journal import Key, Value
-from carrypost.local.agenda import Agenda
-from carrypost.local.ledger import Ledger
-from carrypost.local.tables import Marks, Table
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tests.support.happens_before import History
 
-from carrypost.local.publishing import Stamp
+from carrypost.application.publishing import Stamp
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from carrypost.application.circle_commands import CircleCommands
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.neighbour import LINKED
@@ -32,7 +33,6 @@ from carrypost.gossip.wire import frames as fr
 from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
 from carrypost.host.parts import Parts
-from carrypost.local.circle_commands import CircleCommands
 from carrypost.messaging.programs import MessagingCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination

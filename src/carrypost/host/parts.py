@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.application.circles import Circles
+from carrypost.application.deliveries import Deliveries
+from carrypost.application.keyring import Keyring
+from carrypost.application.letters import Letters
+from carrypost.application.opening import Opening
+from carrypost.application.publishing import Publisher
 from carrypost.errors import LocalError
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.discovery.neighbours import Neighbours
@@ -23,12 +29,6 @@ from carrypost.host.steps import Steps
 from carrypost.host.units_of_work import UnitsOfWork
 from carrypost.island.island import Island
 from carrypost.journal import MOM
-from carrypost.local.circles import Circles
-from carrypost.local.deliveries import Deliveries
-from carrypost.local.keyring import Keyring
-from carrypost.local.letters import Letters
-from carrypost.local.opening import Opening
-from carrypost.local.publishing import Publisher
 from carrypost.order.groups import Order
 from carrypost.overlay.commands import ChannelTopics
 from carrypost.overlay.overlay import OverlayLayer

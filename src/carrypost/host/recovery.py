@@ -18,8 +18,8 @@ from carrypost.model.ids import MessageId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.deliveries import Deliveries
 
 
 class Recovery:

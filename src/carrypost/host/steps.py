@@ -31,6 +31,7 @@ from carrypost.model.times import MICROSECONDS, NEVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.removals import Removals
     from carrypost.host.units_of_work import UnitsOfWork
     from carrypost.journal import Batch
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
 
 _DATE_US = 60 * MICROSECONDS

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from carrypost.application.publishing import Stamp
 from carrypost.errors import IllegalStateException, LocalError, ResourceAllocationException
 from carrypost.events import Published
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer, Layers
-from carrypost.local.publishing import Stamp
 from carrypost.model.address import is_channel
 from carrypost.model.headers import Headers
 from carrypost.security.sealing import as_published
@@ -24,11 +24,11 @@ from carrypost.security.sealing import as_published
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from carrypost.application.publishing import Publisher
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Packed
-    from carrypost.local.publishing import Publisher
     from carrypost.messaging.commands import UnitOfWork
     from carrypost.model.descriptor import Descriptor
     from carrypost.order.groups import Order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from carrypost.local.circle_state import CircleView
+from carrypost.application.circle_state import CircleView
 from carrypost.messaging import program_commands as do
 from carrypost.model.ids import NodeId
 

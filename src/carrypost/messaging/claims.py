@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from carrypost.application.agenda import Agenda
+from carrypost.application.tables import Table
 from carrypost.events import ClaimLost, Handed, Reason
 from carrypost.gossip.composite import Part, Stored
-from carrypost.local.agenda import Agenda
-from carrypost.local.tables import Table
 from carrypost.messaging.confirmations import Confirmations
 from carrypost.messaging.pins import Pins
 from carrypost.messaging.session_order import SessionOrder

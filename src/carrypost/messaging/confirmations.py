@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.local.tables import Marks
+from carrypost.application.tables import Marks
 from carrypost.model.address import names_addressee
 from carrypost.model.ids import MessageId
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.application.control_outbox import ControlOutbox
+from carrypost.application.ledger import Ledger
 from carrypost.journal import MOM
-from carrypost.local.control_outbox import ControlOutbox
-from carrypost.local.ledger import Ledger
 from carrypost.messaging.channels import Channels
 from carrypost.messaging.control import CONTROL
 
 if TYPE_CHECKING:
+    from carrypost.application.circles import Circles
+    from carrypost.application.deliveries import Deliveries
     from carrypost.config import Limits, Settings
     from carrypost.gossip.holdings.holdings import Holdings
     from carrypost.gossip.interest.own_interests import OwnInterests
     from carrypost.gossip.outputs import Outputs
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Journal
-    from carrypost.local.circles import Circles
-    from carrypost.local.deliveries import Deliveries
     from carrypost.messaging.channels import Overlay
     from carrypost.model.ids import NodeId
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.tables import Table
 from carrypost.errors import CarrypostError
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.local.tables import Table
 from carrypost.messaging import admission
 from carrypost.model import address
 from carrypost.model.pattern import DESTINATION, Entry

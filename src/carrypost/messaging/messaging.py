@@ -35,13 +35,13 @@ from carrypost.model.ids import MessageId
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from carrypost.application.circles import Circles
+    from carrypost.application.deliveries import Deliveries
+    from carrypost.application.keyring import Keyring
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.circles import Circles
-    from carrypost.local.deliveries import Deliveries
-    from carrypost.local.keyring import Keyring
     from carrypost.messaging.channels import Overlay
     from carrypost.messaging.commands import Ack
     from carrypost.messaging.state import Claim

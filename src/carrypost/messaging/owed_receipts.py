@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.control_outbox import Subject
+from carrypost.application.tables import Table
 from carrypost.gossip.composite import Part, Stored
-from carrypost.local.control_outbox import Subject
-from carrypost.local.tables import Table
 from carrypost.messaging.control import DELIVERED, Outcome
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from carrypost.application.control_outbox import UnstoredItem
 from carrypost.errors import (
     ConfigError,
     IllegalArgumentException,
@@ -24,7 +25,6 @@ from carrypost.errors import (
 from carrypost.events import LayerEvent
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.transfers.budget import Budget
-from carrypost.local.control_outbox import UnstoredItem
 from carrypost.messaging import control
 from carrypost.messaging.admission import (
     PLACE_UNITS,

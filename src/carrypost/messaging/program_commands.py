@@ -11,8 +11,8 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
+from carrypost.application.circle_state import CircleView
 from carrypost.gossip.draft import Draft
-from carrypost.local.circle_state import CircleView
 from carrypost.messaging.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
 from carrypost.messaging.discovery import Discovered
 from carrypost.messaging.names.namespace import Bind, Binding

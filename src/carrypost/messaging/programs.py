@@ -23,10 +23,10 @@ from carrypost.model.address import Kind
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from carrypost.application.circles import Circles
+    from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.circles import Circles
-    from carrypost.local.deliveries import Deliveries
     from carrypost.messaging.channels import Overlay
     from carrypost.messaging.views import Views
     from carrypost.model.ids import MessageId, NodeId

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.local.tables import Marks
+from carrypost.application.tables import Marks
 
 if TYPE_CHECKING:
     from carrypost.gossip.composite import Stored

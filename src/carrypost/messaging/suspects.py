@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.local.agenda import Agenda
+from carrypost.application.agenda import Agenda
 
 if TYPE_CHECKING:
     from carrypost.messaging.state import Claim, Session

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.tables import Table
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
 from carrypost.gossip.composite import Part, Stored
-from carrypost.local.tables import Table
 from carrypost.messaging.commands import Subscribe
 from carrypost.messaging.state import Interest, LocalNode, Subscription, destination_of, held_of, is_of_circle
 from carrypost.model.address import addressee, channel, exactly, notice_of

@@ -31,10 +31,10 @@ from carrypost.order.stamping import Stamping
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Key, Value
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId, NodeId
 
 _PENDING_PART = 2

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.local.publishing import Stamp
+from carrypost.application.publishing import Stamp
 from carrypost.order.causal import Group
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from carrypost.overlay.items import DETAIL_MAX, Attached, Item, Role, Sent, curs
 from carrypost.overlay.tables import Client, Clients, Served, channel_hash
 
 if TYPE_CHECKING:
+    from carrypost.application.ledger import Ledger
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.ledger import Ledger
     from carrypost.model.ids import NodeId
     from carrypost.overlay.items import Outbox
     from carrypost.overlay.processing import Processing

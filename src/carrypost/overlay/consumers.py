@@ -43,10 +43,10 @@ from carrypost.security.origins import check_origin
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+    from carrypost.application.ledger import KnownRows
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import KnownRows
     from carrypost.model.headers import Covers
 
 # --- subscription ------------------------------------------------------------------------------------------

@@ -57,10 +57,10 @@ from carrypost.security.origins import check_origin
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from carrypost.application.ledger import KnownRows, Ledger
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import KnownRows, Ledger
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.items import Outbox, Reader
     from carrypost.overlay.legs import Detours

@@ -1,7 +1,7 @@
 """Items that overlays send each other, and the one table of the authors that may send each kind.
 
-Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`local.control`). What a broker knows
-of others is packed (here, and in `overlay.tables`), and so are the routes of legs.
+Items travel in `Headers.control` of messages to `overlay/N`, or to `overlay/all` (`application.control`). What a broker
+knows of others is packed (here, and in `overlay.tables`), and so are the routes of legs.
 
 The one invariant: an item that `may_say` refuses, or that cannot be unpacked, changes nothing.
 """
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from carrypost.application.control import ItemKinds
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.local.control import ItemKinds
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX, Headers
 from carrypost.model.ids import PREFIX_BYTES, is_node_id

@@ -21,12 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from carrypost import record
+from carrypost.application.ledger import KnownRows, Ledger
 from carrypost.errors import RemoteError, StateError
 from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.local.ledger import KnownRows, Ledger
 from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from random import Random
 
+    from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
     from carrypost.journal import Key, Value
-    from carrypost.local.deliveries import Deliveries
     from carrypost.model.ids import MessageId
     from carrypost.overlay.modulators.modulator import Meter, Modulator
 

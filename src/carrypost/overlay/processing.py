@@ -35,10 +35,10 @@ from carrypost.overlay.relocation import Run, Snapshot, digest, extended, packed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from carrypost.application.ledger import KnownRows
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import KnownRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
     from carrypost.model.properties import AttributeValue

@@ -30,10 +30,10 @@ from carrypost.overlay.items import CURSORS_MAX, Progress, Replay, Role, Sent, c
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.journal import Journal
-    from carrypost.local.ledger import Ledger
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.clients import ClientManager

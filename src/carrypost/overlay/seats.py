@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
 
+    from carrypost.application.ledger import KnownRows
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import KnownRows
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Covers
     from carrypost.model.ids import MessageId

@@ -2,7 +2,7 @@
 
 A circle is a group of nodes with a common secret, which changes with each epoch. Its charter, signed by the root, lists
 the members and open invitations, with the secret of the epoch wrapped for each, and the nodes that were removed. All of
-this is pure; `local.circles` keeps the state. What a peer sent and does not fit raises `ForgeryError`.
+this is pure; `application.circles` keeps the state. What a peer sent and does not fit raises `ForgeryError`.
 """
 
 from __future__ import annotations

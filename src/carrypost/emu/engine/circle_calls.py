@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from carrypost.application.circle_commands import CircleCommands
     from carrypost.emu.engine.driver import EmulatedDriver
-    from carrypost.local.circle_commands import CircleCommands
     from carrypost.model.ids import NodeId
 
 

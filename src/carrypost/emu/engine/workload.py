@@ -23,6 +23,7 @@ from itertools import accumulate, islice, repeat, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from carrypost.application.publishing import PRIORITY_MAX
 from carrypost.config import Limits
 from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver
@@ -32,7 +33,6 @@ from carrypost.emu.scenario.tables import MESSAGES_MAX, RANDOM, WorkloadTable
 from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import ConfigError
 from carrypost.events import Delivered, Event, Handed
-from carrypost.local.publishing import PRIORITY_MAX
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator

@@ -1,8 +1,8 @@
 """The closed network that this host belongs to, if any: keys of its datagrams, and what is refused for its sake.
 
-`local.circles` writes it, from the circle that the settings name; discovery, links and inspection read it. A link under
-an older key carries charters and nothing else, so that a member that was away learns of the present epoch, and nobody
-who was removed learns anything.
+`application.circles` writes it, from the circle that the settings name; discovery, links and inspection read it. A link
+under an older key carries charters and nothing else, so that a member that was away learns of the present epoch, and
+nobody who was removed learns anything.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 
+from carrypost.application.tables import Table
 from carrypost.errors import (
     InvalidDestinationException,
     InvalidNameException,
@@ -36,7 +37,6 @@ from carrypost.errors import (
 from carrypost.events import Advertised, Reason
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.draft import Draft
-from carrypost.local.tables import Table
 from carrypost.messaging.admission import RECEIVERS_MAX
 from carrypost.messaging.names.namespace import Bind, Entry, Namespace, fault_of
 from carrypost.messaging.tally import Counts

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from carrypost.application.keyring import KEY_US
 from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.draft import Draft
-from carrypost.local.keyring import KEY_US
 from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

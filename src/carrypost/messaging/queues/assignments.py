@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.control_outbox import Subject
+from carrypost.application.tables import Table
 from carrypost.errors import RemoteError
 from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.local.control_outbox import Subject
-from carrypost.local.tables import Table
 from carrypost.messaging import control
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.tables import Table
 from carrypost.errors import InvalidDestinationException, JMSException
 from carrypost.gossip.composite import Part, Stored
-from carrypost.local.tables import Table
 from carrypost.messaging.admission import RECEIVERS_MAX
 from carrypost.messaging.commands import Declare, Redelivery
 from carrypost.messaging.dead_letters import DEAD_LETTERS, name_here, source_of

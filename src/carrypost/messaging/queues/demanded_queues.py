@@ -11,12 +11,12 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from carrypost.local.tables import Deadlines
+from carrypost.application.tables import Deadlines
 from carrypost.messaging.admission import ASKED_MAX, ASKED_US
 
 if TYPE_CHECKING:
+    from carrypost.application.ledger import Ledger
     from carrypost.gossip.composite import Stored
-    from carrypost.local.ledger import Ledger
 
 _RENEWED_US = ASKED_US // 30
 """A row is written again when it would last this much longer: demands are renewed much more often."""

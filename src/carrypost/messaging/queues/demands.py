@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.tables import Table
 from carrypost.errors import CarrypostError
 from carrypost.gossip.composite import Part, Stored
-from carrypost.local.tables import Table
 from carrypost.messaging import admission
 from carrypost.messaging.incarnations import incarnation_of
 from carrypost.messaging.queues.entries import EntryState

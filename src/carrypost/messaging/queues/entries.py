@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from carrypost.application.control_outbox import Subject
 from carrypost.events import DeadLetter
-from carrypost.local.control_outbox import Subject
 from carrypost.messaging import control
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
+    from carrypost.application.keyring import Keyring
+    from carrypost.application.tables import Table
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.host_time import HostTime
-    from carrypost.local.keyring import Keyring
-    from carrypost.local.tables import Table
     from carrypost.messaging.control import Item
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId

@@ -31,8 +31,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.application.control_outbox import Subject
 from carrypost.gossip.composite import Part
-from carrypost.local.control_outbox import Subject
 from carrypost.messaging import control
 from carrypost.messaging.control import STRETCHES_MAX
 from carrypost.messaging.queues.reminders import due_us
@@ -41,7 +41,7 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from carrypost.local.control_outbox import ControlOutbox
+    from carrypost.application.control_outbox import ControlOutbox
     from carrypost.messaging.control import Item
     from carrypost.messaging.queues.groups import Demand
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.agenda import Agenda
+from carrypost.application.tables import Table
 from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.local.agenda import Agenda
-from carrypost.local.tables import Table
 from carrypost.messaging.queues.bounds import Bounds
 from carrypost.messaging.queues.entries import EntryRow, EntryState, QueueEntry
 from carrypost.model.ids import MessageId

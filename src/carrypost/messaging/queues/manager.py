@@ -15,7 +15,7 @@ again when there is room; meanwhile its carriers keep it. A message for a queue 
 # 1. An entry is assigned to one receiver at a time. Each assignment begins a new *round*, and an
 #    acknowledgement or release counts only from that receiver and for that round: a late answer to
 #    an earlier round must not end a message that another consumer has by now.
-# 2. Nothing is said before it is durable (`local.control_outbox`). A manager that crashed after saying "it is
+# 2. Nothing is said before it is durable (`application.control_outbox`). A manager that crashed after saying "it is
 #    yours" and forgot it would give the message to a second node.
 # 3. With `redelivery="never"` an assigned message is never assigned again, at the price that it is
 #    lost with its receiver. With leases it is assigned again after the lease, at the price that two

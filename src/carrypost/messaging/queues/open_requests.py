@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.application.tables import Deadlines
 from carrypost.errors import IllegalStateException, ResourceAllocationException
-from carrypost.local.tables import Deadlines
 from carrypost.messaging.commands import OpenRequest
 from carrypost.model import address
 

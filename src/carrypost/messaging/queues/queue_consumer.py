@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from carrypost.application.control_outbox import Subject
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.local.control_outbox import Subject
 from carrypost.messaging import control
 from carrypost.messaging.queues.gaps import HeardNumbers
 from carrypost.messaging.state import Claimant
 from carrypost.model import address, pattern
 
 if TYPE_CHECKING:
+    from carrypost.application.keyring import Keyring
     from carrypost.config import Limits
-    from carrypost.local.keyring import Keyring
     from carrypost.messaging.commands import Receive
     from carrypost.messaging.control import Item
     from carrypost.messaging.queues.groups import Demand

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from carrypost.application.control_outbox import UnstoredItem
 from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
-from carrypost.local.control_outbox import UnstoredItem
 from carrypost.messaging import control, incarnations
 from carrypost.messaging.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.messaging.dead_letters import DEAD_LETTERS

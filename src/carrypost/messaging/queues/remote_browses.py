@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from carrypost.application.control_outbox import UnstoredItem
 from carrypost.errors import RemoteError
 from carrypost.events import Browsed
 from carrypost.gossip.composite import Part
-from carrypost.local.control_outbox import UnstoredItem
 from carrypost.messaging import control
 from carrypost.messaging.admission import ANSWER_US, BROWSES_MAX, SNAPSHOT_MAX
 from carrypost.model import address

@@ -11,10 +11,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from carrypost.application.control_outbox import UnstoredItem
 from carrypost.errors import PatternError
 from carrypost.gossip.composite import Part
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.local.control_outbox import UnstoredItem
 from carrypost.messaging import admission, control
 from carrypost.model.pattern import entry
 from carrypost.model.selector import Selector

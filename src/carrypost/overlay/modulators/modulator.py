@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
 
+from carrypost.application.publishing import check_attributes
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.local.publishing import check_attributes
 from carrypost.model.headers import FAULT_MAX
 from carrypost.overlay.modulators import programs
 from carrypost.overlay.modulators.registry import (

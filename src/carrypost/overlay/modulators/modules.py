@@ -30,10 +30,10 @@ from carrypost.overlay.modulators import programs
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Sequence
 
+    from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.local.ledger import Ledger
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.overlay.legs import Legs
     from carrypost.overlay.modulators.modulator import Modulator

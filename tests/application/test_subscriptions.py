@@ -17,6 +17,7 @@ from tests.support.node_programs import Programs
 from tests.support.nodes import QUICK, scene
 
 from carrypost import testing
+from carrypost.application.subscriptions import Subscriptions
 from carrypost.config import Limits, Settings
 from carrypost.errors import InvalidSelectorException, LocalError, PatternError
 from carrypost.events import Delivered, Delivery
@@ -26,7 +27,6 @@ from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Announce
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
-from carrypost.local.subscriptions import Subscriptions
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest

@@ -1,7 +1,7 @@
 """Control messages: lists of items from node to node.
 
 A control message has no payload: its content is `Headers.control`, an encoded list of items of one layer. Several items
-for one node go together in one message (`local.control_outbox`). An item that cannot be decoded, because a later
+for one node go together in one message (`application.control_outbox`). An item that cannot be decoded, because a later
 version wrote it or because it is nonsense, is skipped and counted; the others of its list are processed.
 """
 

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from carrypost.application.agenda import Agenda
+from carrypost.application.control import ROOM_BYTES
 from carrypost.gossip.composite import Part
-from carrypost.local.agenda import Agenda
-from carrypost.local.control import ROOM_BYTES
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.application.control import ItemKinds
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.control import ItemKinds
     from carrypost.model.ids import NodeId
 
 _SHORTEST = 32

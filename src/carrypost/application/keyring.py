@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from carrypost.application.ledger import Ledger
+from carrypost.application.tables import Table
 from carrypost.errors import ForgeryError, IllegalArgumentException, JMSSecurityException, LimitError
 from carrypost.journal import SEALING
-from carrypost.local.ledger import Ledger
-from carrypost.local.tables import Table
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.security import hpke, sealing

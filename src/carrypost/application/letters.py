@@ -17,10 +17,10 @@ from carrypost.security import sealing
 from carrypost.security.sealing import Sealing
 
 if TYPE_CHECKING:
+    from carrypost.application.circles import Circles
+    from carrypost.application.keyring import Keyring
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.circles import Circles
-    from carrypost.local.keyring import Keyring
     from carrypost.model.ids import MessageId
 
 _HOUR_US = 3_600 * MICROSECONDS

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException
-from carrypost.gossip.composite import Part, Stored
-from carrypost.gossip.draft import Draft
-from carrypost.local.circle_state import (
+from carrypost.application.circle_state import (
     Circle,
     CircleChanged,
     CircleRow,
@@ -26,7 +23,10 @@ from carrypost.local.circle_state import (
     KeyMissing,
     view_of,
 )
-from carrypost.local.tables import Table
+from carrypost.application.tables import Table
+from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException
+from carrypost.gossip.composite import Part, Stored
+from carrypost.gossip.draft import Draft
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_bytes, node_of
 from carrypost.model.pattern import entry
@@ -39,9 +39,9 @@ from carrypost.security.identity import Identity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from carrypost.application.deliveries import Deliveries
+    from carrypost.application.keyring import Keyring
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.deliveries import Deliveries
-    from carrypost.local.keyring import Keyring
     from carrypost.security.sealing import SealingKey
 
 CIRCLES_MAX = 64

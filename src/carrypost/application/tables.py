@@ -18,7 +18,7 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.local.ledger import Ledger
+    from carrypost.application.ledger import Ledger
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _TIME_BYTES = 8

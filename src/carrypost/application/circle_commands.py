@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.local.circles import DAYS_MAX
+from carrypost.application.circles import DAYS_MAX
 
 if TYPE_CHECKING:
+    from carrypost.application.circle_state import CircleView
+    from carrypost.application.circles import Circles
     from carrypost.gossip.layer import Steps
-    from carrypost.local.circle_state import CircleView
-    from carrypost.local.circles import Circles
     from carrypost.model.ids import NodeId
 
 

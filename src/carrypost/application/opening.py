@@ -23,13 +23,13 @@ from carrypost.security.circle import tags
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from carrypost.application.circle_state import Circle
+    from carrypost.application.circles import Circles
+    from carrypost.application.keyring import Keyring
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.journal import Key, Value
-    from carrypost.local.circle_state import Circle
-    from carrypost.local.circles import Circles
-    from carrypost.local.keyring import Keyring
     from carrypost.model.descriptor import Descriptor
     from carrypost.security.sealing import Seal
 

@@ -31,11 +31,11 @@ from carrypost.security.sealing import as_published, seal_headers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from carrypost.application.letters import Letters
     from carrypost.config import Limits
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.local.letters import Letters
 
 PRIORITY_MAX = 9
 _FRAGMENT_BYTES_MIN = 256
