@@ -76,6 +76,7 @@ def test_ideal_mode_takes_limits_away_unless_the_scenario_sets_them() -> None:
         ("duration_s = 1\n[radio]\nlos = 0.1", "line 3: radio.los is not a setting; did you mean loss?"),
         ("duration_s = 1\n[radio]\nloss = 1.5", "line 3: radio.loss must be a number from 0.0 to 1.0, not 1.5"),
         ("duration_s = 1\n[radio]\nairtime = 'shared'", "requires radio.rate_bytes_per_s"),
+        ("duration_s = 1\n[radio]\nairtime = 'paired'", '"paired" requires radio.rate_bytes_per_s'),
         ("duration_s = 1\n[radio]\nroutes = 'told'", 'needs mode = "ideal" and settings.island = true'),
         ("duration_s = 1\n[[radio.link]]\na = 'x'", "radio.link.0.b is missing"),
         ("duration_s = 1\n[settings]\naltruist = true", "line 3: settings.altruist is not a setting; did you mean alt"),

@@ -230,6 +230,20 @@ def test_a_transmission_for_one_neighbour_silences_everybody_who_hears_it() -> N
     assert times(air, "c") == [10 + 3 * AIR_US]
 
 
+def test_where_the_air_is_paired_a_transmission_occupies_its_two_ends_alone() -> None:
+    air = Air("abcd", model=LinkModel(delay_us=10, rate_bytes_per_s=RATE), airtime="paired")
+    for names in ("ab", "ac", "bc", "cd"):
+        air.radio.link(*names)
+    air.send("a", data(0), to="b")
+    air.send("c", data(1), to="d")  # Hears `a`, and need not wait.
+    air.send("d", data(2), to="c")  # Both are busy with each other.
+    air.send("c", data(3), to="b")  # `c` is busy twice, and `b` once.
+    air.run()
+    assert times(air, "d") == [10 + AIR_US]
+    assert times(air, "c") == [10 + 2 * AIR_US]
+    assert times(air, "b") == [10 + AIR_US, 10 + 3 * AIR_US]
+
+
 def test_a_broadcast_takes_the_air_once_however_many_hear_it() -> None:
     air = shared("abcd")
     for name in "bcd":
@@ -259,8 +273,8 @@ def test_those_who_do_not_hear_each_other_send_at_once() -> None:
     assert times(air, "b") == times(air, "d") == [10 + AIR_US]
 
 
-@pytest.mark.parametrize(("airtime", "share"), [("private", 1.0), ("shared", 0.5)])
-def test_a_node_that_relays_halves_its_channel_where_the_air_is_shared(airtime: str, share: float) -> None:
+@pytest.mark.parametrize(("airtime", "share"), [("private", 1.0), ("paired", 0.5), ("shared", 0.5)])
+def test_a_node_that_relays_halves_its_channel_unless_airtime_is_private(airtime: str, share: float) -> None:
     def passed_on(chain: str) -> int:
         """Bytes that reached the end of the chain in ten seconds; a few are under way at any time."""
         air = Air("", model=LinkModel(delay_us=10, rate_bytes_per_s=RATE), airtime=airtime)  # type: ignore[arg-type]

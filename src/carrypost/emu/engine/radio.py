@@ -4,8 +4,9 @@ A transmission is cut into datagrams exactly as the codec would cut it; loss, du
 datagrams (`emu.engine.links`). A datagram that would arrive at or after the end of its link is lost. Frames are handed
 over as values; with `encoded` they go through their bytes, and nothing may differ.
 
-Airtime is private (each direction of a link has its rate to itself) or shared: a transmission then keeps its sender and
-every node that hears it from sending until it is over, so a node that relays halves its channel (JOMS-15 figure 5).
+Airtime is private (each direction of a link has its rate to itself), paired or shared. A transmission then keeps its
+sender, and its receivers or every node that hears it, from sending until it is over, so a node that relays halves its
+channel (JOMS-15 figure 5).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OVERHEAD_BYTES = codec.datagram_overhead(1)
 _ARRIVAL = Phase.ARRIVAL
 _SIZE = attrgetter("size")
 
-Airtime = Literal["private", "shared"]
+Airtime = Literal["private", "paired", "shared"]
 Receiver = Callable[[Burst, str], None]
 """Function that receives a burst and the name of its sender."""
 
@@ -49,7 +50,7 @@ class _Station:
         self.up: dict[str, Way] = {}
         """Stations that hear it."""
         self.free_us = 0
-        """Time at which the air around it is free, if airtime is shared."""
+        """Time at which the air around it is free, unless airtime is private."""
         self.key = b""
         """Id of the key that protects its datagrams."""
 
@@ -75,7 +76,7 @@ class Radio:
         self._scheduler = scheduler
         self._seed = seed
         self._encoded = encoded
-        self._shared = airtime == "shared"
+        self._airtime = airtime
         self._limits = limits or Limits()
         self._by_link = by_link
         """True if the frames on each link are counted by kind, and not only those of each node."""
@@ -169,7 +170,7 @@ class Radio:
                 datagrams = [
                     Datagram(each.frames, each.size + PACKET_BYTES, each.refused, key) for each in datagrams
                 ]  # fmt: skip
-            aired = self._aired(station, datagrams, ways) if self._shared else None
+            aired = None if self._airtime == "private" else self._aired(station, datagrams, ways)
             scheduler = self._scheduler
             for way in ways:
                 if self._by_link:
@@ -182,19 +183,25 @@ class Radio:
                     self._carry(way, datagrams, aired)
 
     def _aired(self, station: _Station, datagrams: Burst, ways: list[Way]) -> list[int] | None:
-        """Return the times at which datagrams have left, if the air is shared: all are silent until the last one has.
+        """Return the times at which datagrams have left: the sender and others are silent until the last one has.
 
-        A broadcast goes at the rate of its slowest receiver.
+        The others are all that hear the sender if the air is shared, and the receivers if it is paired; these must be
+        free, too. A broadcast goes at the rate of its slowest receiver.
         """
         rates = [way.model.rate_bytes_per_s for way in ways]
         rate = min((rate for rate in rates if rate is not None), default=None)
         if rate is None:
             return None
-        times, end_us = spaced(datagrams, max(self._scheduler.now, station.free_us), rate)
+        begin_us = max(self._scheduler.now, station.free_us)
+        if self._airtime == "shared":
+            silent = [self._stations[name] for name in station.up]
+        else:
+            silent = [self._stations[way.receiver] for way in ways]
+            begin_us = max(begin_us, *[each.free_us for each in silent])
+        times, end_us = spaced(datagrams, begin_us, rate)
         station.free_us = end_us
-        for receiver in station.up:
-            hearer = self._stations[receiver]
-            hearer.free_us = max(hearer.free_us, end_us)
+        for each in silent:
+            each.free_us = max(each.free_us, end_us)
         return times
 
     def _carry(self, way: Way, datagrams: Burst, aired: list[int] | None) -> None:

@@ -232,8 +232,8 @@ class _ScenarioReader:
             raise error("nodes", "nodes.file and nodes.count exclude each other: leave out one of them")
         if made.contacts.presence == tables.FROM_CONTACTS:
             self._check_presence(made)
-        if made.radio.airtime == "shared" and made.radio.rate_bytes_per_s is None:
-            raise error("radio.airtime", 'radio.airtime = "shared" requires radio.rate_bytes_per_s')
+        if made.radio.airtime != "private" and made.radio.rate_bytes_per_s is None:
+            raise error("radio.airtime", f'radio.airtime = "{made.radio.airtime}" requires radio.rate_bytes_per_s')
         if made.radio.routes == "told" and not (made.ideal and made.settings.island):
             text = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
             raise error("radio.routes", f"{text}: in other modes hosts find routes by themselves")

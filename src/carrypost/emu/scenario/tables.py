@@ -215,8 +215,9 @@ class RadioTable:
     """With mobility: shorter contacts are left out."""
     rate_bytes_per_s: int | None = size(None, 1, UNBOUNDED)
     """Rate at which a link, or the shared air, sends queued datagrams; "none": no limit."""
-    airtime: Literal["private", "shared"] = "private"
-    """Private: each direction of a link has the rate to itself. Shared: all nodes that hear each other share it."""
+    airtime: Literal["private", "paired", "shared"] = "private"
+    """Private: each direction of a link has the rate to itself. Paired: a node sends to, or hears, one other at a time.
+    Shared: all nodes that hear each other share it."""
     delay_s: float | None = number(None, 0.0, HOUR_S)
     """Time from sending to arrival of a datagram; "none": 0.001 in faithful mode, 0 in ideal mode."""
     gather_s: float = number(0.0, 0.0, 1.0)
