@@ -35,7 +35,7 @@ soak: $(STAMP) ## long searches for rare bugs
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=soak $(SEARCHES)
 	@$(BIN)/pytest -m "not soak" --hypothesis-profile=more $(DRAWING)
 
-compiled: $(PAGES) $(TOOLS) ## compile the core with mypyc and a C compiler, some minutes: runs take a quarter to a third less CPU time
+compiled: $(PAGES) $(TOOLS) ## compile the core with a C compiler, some minutes: runs take a quarter less CPU time
 	@$(BIN)/python tools/compiled.py
 
 test-compiled: $(STAMP) ## tests in virtual time and on real nodes, with what `make compiled` made

@@ -21,7 +21,7 @@ import sys
 import sysconfig
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, redirect_stdout
 from distutils.ccompiler import CCompiler, new_compiler
@@ -64,12 +64,21 @@ def used() -> set[Path]:
     while left:
         if (path := left.pop()) not in found:
             found.add(path)
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ImportFrom):
-                    names = [f"{node.module}.{each.name}".replace(".", "/") for each in node.names]
-                    near = [SOURCES / f"{name}.py" for name in (*names, str(node.module).replace(".", "/"))]
-                    left += [each for each in near if each.exists()]
+            left += _imported(path)
     return found
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    """Yield our sources from which this one imports, without the top package, which only lists names for programs."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            origin = SOURCES.joinpath(*node.module.split("."))
+            near = [
+                origin.with_suffix(".py"),
+                origin / "__init__.py",
+                *(origin / f"{each.name}.py" for each in node.names),
+            ]
+            yield from (each for each in near if each.exists() and each != PACKAGE / "__init__.py")
 
 
 def generate(folder: Path) -> list[Extension]:
