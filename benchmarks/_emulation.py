@@ -27,11 +27,11 @@ from carrypost.emu import runs
 from carrypost.emu.records import files as records
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact
 from carrypost.emu.verify.bound import flood_us
 from carrypost.errors import CarrypostError
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
+from carrypost.traces.contacts import Contact
 
 BOUND_ROUNDS = 3
 

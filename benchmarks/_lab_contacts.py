@@ -21,10 +21,10 @@ from benchmarks._lab_weigh import Weighed, weigh, weigh_apart
 from benchmarks._processes import BenchmarkError, Row, say
 from numpy.typing import NDArray
 
-from carrypost.emu.traces.encounters import Rules
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.encounters import Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from typing import Final
 
 from benchmarks._processes import BenchmarkError
 
-from carrypost.emu.engine.chance import stream
-from carrypost.emu.mobility.paths import names
+from carrypost.chance import stream
+from carrypost.mobility.paths import names
 from carrypost.model.descriptor import Ordering
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "scenarios"

@@ -5,7 +5,8 @@
     python tools/calibration.py ostermalm --bound      and receptions: the paper's, and what a flood could reach
 
 Movement is drawn for several seeds and put through the same search for contacts as in a run. Counts and means are held,
-within 10 %, as the mean over seeds 1 to 10 (`tests/emu/test_emu_mobility.py`); extremes and deviations are only shown.
+within 10 %, as the mean over seeds 1 to 10 (`tests/mobility/test_mobility_models.py`); extremes and deviations are
+only shown.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from statistics import fmean, pstdev
 
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact, Presence, clipped
 from carrypost.emu.verify.bound import flood_us
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.contacts import Contact, Presence, clipped
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS = range(1, 11)

@@ -367,7 +367,7 @@ def mobility_tables() -> str:
     """Return every model of mobility, and the tables that it has inside."""
     found = []
     for name, (module, kind_name) in scenario.MODELS.items():
-        kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
+        kind = getattr(importlib.import_module(f"carrypost.mobility.{module}"), kind_name)
         found.append(_scenario_table(f'### model = "{name}"', kind))
         found += [
             _scenario_table(f"### [[mobility.{name}]]", rule.kind)
@@ -381,7 +381,7 @@ def contact_model_tables() -> str:
     """Return every model of contacts."""
     found = []
     for name, (module, kind_name) in scenario.CONTACT_MODELS.items():
-        kind = getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), kind_name)
+        kind = getattr(importlib.import_module(f"carrypost.mobility.{module}"), kind_name)
         found.append(_scenario_table(f'### [contacts], model = "{name}"', kind))
     return "\n\n".join(found)
 

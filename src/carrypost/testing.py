@@ -50,7 +50,6 @@ from carrypost.emu.scenario.checks import (
     check_seed,
     microseconds,
 )
-from carrypost.emu.traces.contacts import read_contacts
 from carrypost.errors import JMSException, ListenerException, RunawayError, StateError
 from carrypost.events import (
     ClaimLost,
@@ -74,6 +73,7 @@ from carrypost.jms.reconnecting import ReconnectingProvider
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
 from carrypost.record import Record
+from carrypost.traces.contacts import read_contacts
 
 __all__ = [
     "Blank",

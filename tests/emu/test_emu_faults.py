@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.engine.faults import FaultPlan, plan
 from carrypost.emu.scenario.tables import EventTable, FaultsTable
-from carrypost.emu.traces.contacts import Contact, Presence
+from carrypost.traces.contacts import Contact, Presence
 
 SECOND = 1_000_000
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tests.support.populations import calibration
 
+from carrypost.arrays import Flags, Ints
 from carrypost.emu import Scenario, run
-from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import QUANTILES, Calibration, Delays, quantiles, read
 from carrypost.emu.records.summary import summarise
-from carrypost.emu.traces.encounters import Encounters
 from carrypost.errors import ConfigError, FileError, LocalError
+from carrypost.traces.encounters import Encounters
 
 TOWN = """
 name = "town"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.engine.chance import stream
+from carrypost.chance import stream
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import RunawayError, StateError
 

@@ -11,8 +11,8 @@ import pytest
 from tests.support.campaigns import THREE, TWO_SETTINGS, campaign, three
 
 from carrypost.cli.app import run
-from carrypost.emu.traces import contacts
 from carrypost.lab.campaign import grid
+from carrypost.traces import contacts
 
 _PARQUET = THREE.replace("contacts.csv", "contacts.parquet")
 

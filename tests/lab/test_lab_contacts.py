@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.emu.test_emu_encounters import (
+from tests.support.examples import examples
+from tests.traces.test_traces_encounters import (
     NOISE_M,
     SECOND,
     Interval,
@@ -25,16 +26,15 @@ from tests.emu.test_emu_encounters import (
     motions,
     slow_search,
 )
-from tests.support.examples import examples
 
 from carrypost.cli.app import run
-from carrypost.emu.traces.encounters import Rules
-from carrypost.emu.traces.in_range import TimeWindow
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.contacts.slabs import SAMPLES, SampleSpan, Search, SlabPlan, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.encounters import Rules
+from carrypost.traces.in_range import TimeWindow
 
 Row = tuple[str, str, float, float, float]
 

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.cli.app import run
-from carrypost.emu.traces.encounters import Rules
 from carrypost.lab import folders
 from carrypost.lab.contacts import extract
 from carrypost.lab.contacts.contacts import found
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.metrics import families
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.encounters import Rules
 
 RULES = Rules(range_m=60.0, max_gap_us=40_000_000, merge_gap_us=2_000_000, min_duration_us=500_000)
 

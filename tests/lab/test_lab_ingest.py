@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 from carrypost.cli.app import run
-from carrypost.emu.traces.formats import FORMATS, Options
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.request import IngestRequest
 from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.formats import FORMATS, Options
 
 PAIRS = "".join(f"{20 * number}\tn{number % 7}\tm{number * number % 11}\n" for number in range(1, 900))
 

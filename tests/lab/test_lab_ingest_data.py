@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from carrypost.emu.traces.formats import Options
 from carrypost.lab import folders
 from carrypost.lab.ingest.request import IngestRequest
 from carrypost.lab.ingest.run import ingest
 from carrypost.lab.schemas import CONTACTS
+from carrypost.traces.formats import Options
 
 DATA = os.environ.get("CARRYPOST_DATA", "")
 pytestmark = pytest.mark.skipif(not DATA, reason="CARRYPOST_DATA names no folder with the public traces")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from carrypost.emu.traces.formats import FORMATS
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest.request import IngestRequest
 from carrypost.lab.ingest.run import ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.formats import FORMATS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.emu.test_emu_encounters import slow_search
 from tests.support.gps_traces import GpsTrace, cabspotting, kaist
+from tests.traces.test_traces_encounters import slow_search
 
 from carrypost.cli.app import run
-from carrypost.emu.traces.encounters import Rules
-from carrypost.emu.traces.formats import Options
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.ingest.request import IngestRequest
 from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import POSITIONS
+from carrypost.traces.encounters import Rules
+from carrypost.traces.formats import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import statistics
 from carrypost.lab.metrics.distribution import Columns

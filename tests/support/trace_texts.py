@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from carrypost.emu.traces.contacts import Contact, parse_meetings
-from carrypost.emu.traces.formats import FORMATS, Options, read_whole
-from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.rules import Parsed
+from carrypost.traces.contacts import Contact, parse_meetings
+from carrypost.traces.formats import FORMATS, Options, read_whole
+from carrypost.traces.formats.lines import cut
+from carrypost.traces.formats.rules import Parsed
 
 
 def parse_contacts(text: str, name: str, nodes: Collection[str] | None = None) -> list[Contact]:

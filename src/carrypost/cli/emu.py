@@ -109,8 +109,8 @@ def _play(
     scenario: Scenario, seed: str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
 ) -> None:
     from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
-    from carrypost.emu.traces.contacts import write_one  # noqa: PLC0415 - needs the extra
     from carrypost.gossip.discovery.places import places  # noqa: PLC0415 - likewise
+    from carrypost.traces.contacts import write_one  # noqa: PLC0415 - needs the extra
 
     prepared = prepare(scenario, seed, encoded=encoded)
     if export_one is not None:

@@ -17,9 +17,9 @@ from carrypost.emu.records.files import ROWS_MAX, Records, Sink
 from carrypost.emu.scenario.checks import check_seed, seed_of
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError
 from carrypost.record import Kind, Record
+from carrypost.traces.contacts import Contact
 
 Watch = Callable[[Progress], None]
 _STEPS_MIN = 200

@@ -10,11 +10,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.config.rules import nearest
-from carrypost.emu.traces.formats.words import is_number
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.schemas import FAILURES, RUNS, Table
+from carrypost.traces.formats.words import is_number
 
 if TYPE_CHECKING:
     import pandas as pd

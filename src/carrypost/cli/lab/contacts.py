@@ -65,11 +65,11 @@ def contacts(
     * `carrypost lab contacts s3://bucket/big --range-m 100 --master spark://host:7077 --statistics --out s3://bucket/big`
     """
     options = engine.needed("lab contacts")
-    from carrypost.emu.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
     from carrypost.lab import engines  # noqa: PLC0415
     from carrypost.lab.contacts.contacts_here import SAMPLES_HERE_MAX  # noqa: PLC0415
     from carrypost.lab.contacts.extract import Wanted, extract, samples  # noqa: PLC0415
     from carrypost.lab.objects import folder_of  # noqa: PLC0415
+    from carrypost.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only
 
     rules = Rules(
         range_m=search.range_m,

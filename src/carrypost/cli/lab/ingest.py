@@ -137,9 +137,9 @@ def ingest(
     if reading.contacts is not None:
         raise LocalError(f"--contacts cannot be used with {format_}; it is for {_MESSAGES}")
     spark = engine.needed("lab ingest")
-    from carrypost.emu.traces.formats import Options  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.ingest import request, run  # noqa: PLC0415
     from carrypost.lab.objects import folder_of, local_copies  # noqa: PLC0415
+    from carrypost.traces.formats import Options  # noqa: PLC0415 - needed by this command only
 
     given = {**msgspec.structs.asdict(reading), "columns": _words(reading.columns), "nodes": _names(reading.nodes)}
     del given["contacts"]
@@ -179,8 +179,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _names(given: str) -> tuple[str, ...]:
     """Return names of nodes, given themselves or by a file with one or more in each line."""
-    from carrypost.emu.scenario.csvfiles import has_content, read_text  # noqa: PLC0415 - needed here only
-    from carrypost.emu.traces.formats.words import plain_name  # noqa: PLC0415
+    from carrypost.traces.csvfiles import has_content, read_text  # noqa: PLC0415 - needed here only
+    from carrypost.traces.formats.words import plain_name  # noqa: PLC0415
 
     if given and Path(given).is_file():
         given = ",".join(line for line in read_text(given).splitlines() if has_content(line))

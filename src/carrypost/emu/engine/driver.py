@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from carrypost.chance import stream
 from carrypost.config import UNBOUNDED, Settings
-from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio

@@ -14,11 +14,11 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from carrypost.emu.engine.chance import stream
+from carrypost.chance import stream
 from carrypost.emu.engine.clock import EmulatedClock
 from carrypost.emu.scenario.tables import FaultsTable
-from carrypost.emu.traces.contacts import Contact, Presence
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.contacts import Contact, Presence
 
 HOUR_US = 3_600 * MICROSECONDS
 LEAVE, AWAY, SUSPEND, CRASH, CRASH_LOST = "leave", "away", "suspend", "crash", "crash-lost"

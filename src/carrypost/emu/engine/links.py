@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from carrypost.emu.engine.chance import stream
+from carrypost.chance import stream
 from carrypost.emu.engine.datagram import Burst
 from carrypost.emu.scenario.checks import is_number, microseconds
 from carrypost.errors import LocalError

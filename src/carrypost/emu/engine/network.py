@@ -29,7 +29,6 @@ from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.checks import check_callable, check_flag, check_name, microseconds
-from carrypost.emu.traces.contacts import Contact
 from carrypost.errors import LocalError, StateError
 from carrypost.events import Event
 from carrypost.gossip.wire.frames import Frame
@@ -43,6 +42,7 @@ from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.record import Kind, Record
+from carrypost.traces.contacts import Contact
 from carrypost.version import __version__
 
 _INSTANT_STEPS_MAX = 100_000

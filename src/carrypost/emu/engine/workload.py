@@ -24,18 +24,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carrypost.application.publishing import PRIORITY_MAX
+from carrypost.chance import stream
 from carrypost.config import Limits
-from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.engine.queue_consumers import QueueConsumers
-from carrypost.emu.scenario.csvfiles import CsvRow, Line, read_text, rows
 from carrypost.emu.scenario.tables import MESSAGES_MAX, RANDOM, WorkloadTable
-from carrypost.emu.traces.contacts import Presence
 from carrypost.errors import ConfigError
 from carrypost.events import Delivered, Event, Handed
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator
+from carrypost.traces.contacts import Presence
+from carrypost.traces.csvfiles import CsvRow, Line, read_text, rows
 
 PRIORITY = 4
 """Priority of messages without a given one."""

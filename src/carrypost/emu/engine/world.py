@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from carrypost.emu.engine.chance import stream
+from carrypost.chance import stream
 from carrypost.emu.engine.delivery_paths import DeliveryPaths
 from carrypost.emu.engine.driver import Application, Disk, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.faults import CLOCK_STEP, CRASH, CRASH_LOST, LEAVE, NodeFault, Stay, clock, plan
@@ -23,10 +23,8 @@ from carrypost.emu.engine.samples import Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.engine.workload import Publication, WorkloadApplication
 from carrypost.emu.records.recorder import Recorder
-from carrypost.emu.scenario.csvfiles import HEARD
 from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import Contact, clipped
 from carrypost.errors import OrderError, StateError
 from carrypost.events import Event, Reason
 from carrypost.extensions import BUILD
@@ -37,6 +35,8 @@ from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
+from carrypost.traces.contacts import Contact, clipped
+from carrypost.traces.csvfiles import HEARD
 from carrypost.version import __version__
 
 _LAST = "\U0010ffff"

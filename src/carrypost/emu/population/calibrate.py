@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import CONTACTS_MIN, NEVER_US, Calibration, fingerprint, quantiles
 from carrypost.emu.records.copies import Copies

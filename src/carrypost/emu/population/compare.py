@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from carrypost.emu.arrays import Floats, Ints
+from carrypost.arrays import Floats, Ints
 from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import Delays
 from carrypost.emu.records.copies import TDELAY, Copies

@@ -22,14 +22,14 @@ from typing import Annotated, Any, NamedTuple, Self
 import msgspec
 import numpy as np
 
+from carrypost.arrays import Flags, Ints
 from carrypost.config.rules import written
-from carrypost.emu.arrays import Flags, Ints
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.scenario.tables import ZERO
-from carrypost.emu.traces.encounters import Encounters
 from carrypost.errors import ConfigError, FileError
 from carrypost.files import read_text, staged
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.encounters import Encounters
 
 CONTACTS_MIN = 200
 """A table of fewer contacts says little about how long neighbours take to find each other."""

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from carrypost.emu.arrays import Codes, Ints
+from carrypost.arrays import Codes, Ints
 from carrypost.emu.population.delays import SHIFT, SPREAD, WORD, Hops
 
 Gain = tuple[int, int, int, int]

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Ints
+from carrypost.arrays import Codes, Ints
 from carrypost.emu.engine.faults import LEAVE, Stay, plan
 from carrypost.emu.engine.workload import Publication
 from carrypost.emu.engine.world import run_attributes
 from carrypost.emu.population.delays import NEVER_US
-from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.inputs import Inputs, read_inputs
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.encounters import Encounters
 from carrypost.errors import ConfigError
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.csvfiles import Line
+from carrypost.traces.encounters import Encounters
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,15 +23,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from carrypost.emu.arrays import Codes, Ints
+from carrypost.arrays import Codes, Ints
 from carrypost.emu.population.delays import NEVER_US
 from carrypost.emu.population.flow import Gain
 from carrypost.emu.population.plan import Plan
 from carrypost.emu.population.windows import Part
 from carrypost.emu.records.files import ROWS_MAX, encoded_batch
-from carrypost.emu.traces.encounters import Encounters
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind, Record
+from carrypost.traces.encounters import Encounters
 
 
 def _nothing() -> Ints:

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from carrypost.emu.population.plan import Messages, Plan, Stays
 from carrypost.emu.population.rows import Rows, Tally
-from carrypost.emu.traces.encounters import Encounters
 from carrypost.files import refusing, staged
+from carrypost.traces.encounters import Encounters
 
 _NOTES = b"notes"
 PLAN_FILES = ("contacts", "stays", "messages")

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes
+from carrypost.arrays import Codes
 from carrypost.emu.population.delays import NEVER_US, Delays
 from carrypost.emu.population.flow import Step, Steps
 from carrypost.emu.population.plan import Plan
-from carrypost.emu.traces.encounters import Encounters
 from carrypost.errors import ConfigError
+from carrypost.traces.encounters import Encounters
 
 PARTS_MAX = 100_000
 

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.log import KIND, MISSING, Before, Log
 from carrypost.record import AGAIN, REDELIVERED, Kind
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost import __version__
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.errors import FileError, LocalError
 from carrypost.files import clear, partial, refused
 from carrypost.model.times import MICROSECONDS

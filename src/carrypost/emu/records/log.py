@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.arrays import Codes, Flags, Floats, Ints, combined
 from carrypost.emu.records.files import ATTRS, CODES, table_of
 from carrypost.errors import LocalError
 from carrypost.model.times import MICROSECONDS
@@ -276,11 +276,6 @@ def _times_us(column: pa.ChunkedArray) -> Ints:
     if not np.isfinite(seconds).all():
         raise LocalError(f"row {np.flatnonzero(~np.isfinite(seconds))[0]} of the record: t must be a number of seconds")
     return microseconds(seconds)
-
-
-def combined(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Return a column in one piece."""
-    return pa.concat_arrays([chunk.cast(kind) for chunk in column.chunks]) if column.num_chunks else pa.array([], kind)
 
 
 def _entries(maps: pa.MapArray, name: str) -> tuple[Ints, Ints]:

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.engine.samples import AT, AT_LEAVE
 from carrypost.emu.records.copies import DELAYS, Copies
 from carrypost.emu.records.log import log_of

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from carrypost.chance import stream
 from carrypost.config import Settings
 from carrypost.config.rules import changed
-from carrypost.emu.engine.chance import stream
 from carrypost.emu.engine.workload import (
     Publication,
     addressed,
@@ -25,19 +25,19 @@ from carrypost.emu.engine.workload import (
     random_messages,
     read_script,
 )
-from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
-from carrypost.emu.scenario.csvfiles import Line
 from carrypost.emu.scenario.scenario import MOBILITY, Group, Scenario
 from carrypost.emu.scenario.tables import DIRECT, FROM_CONTACTS, RANDOM
-from carrypost.emu.traces.contacts import Contact, Presence, read_presences
 from carrypost.errors import ConfigError
 from carrypost.files import refusing
+from carrypost.mobility.paths import names as counted
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
+from carrypost.traces.contacts import Contact, Presence, read_presences
+from carrypost.traces.csvfiles import Line
 
 if TYPE_CHECKING:
-    from carrypost.emu.traces.encounters import Encounters
+    from carrypost.traces.encounters import Encounters
 
 TEXT_BYTES_MAX = 65_536
 """A longer file is known in the record by its hash only."""
@@ -170,7 +170,7 @@ def _given(scenario: Scenario, seed: int | str) -> _Given:
         return _Given(*_by_mobility(scenario, seed, presences))
     if not (scenario.contacts.file or scenario.contacts.model):
         return _Given(presences, None)
-    from carrypost.emu.traces import contact_columns as columns  # noqa: PLC0415 - needs numpy, and only here
+    from carrypost.traces import contact_columns as columns  # noqa: PLC0415 - needs numpy, and only here
 
     if scenario.contact_model is not None:
         drawn = scenario.contact_model.meet(seed, scenario.duration_us)
@@ -260,7 +260,7 @@ def _check_time(scenario: Scenario, first_us: int | None) -> None:
 def _by_mobility(
     scenario: Scenario, seed: int | str, presences: list[Presence] | None
 ) -> tuple[list[Presence], Encounters]:
-    from carrypost.emu.traces.encounters import Rules, encounters  # noqa: PLC0415 - needs numpy, and only here
+    from carrypost.traces.encounters import Rules, encounters  # noqa: PLC0415 - needs numpy, and only here
 
     assert scenario.mobility is not None
     movement = scenario.mobility.move(seed, scenario.duration_us)

@@ -25,8 +25,8 @@ from carrypost.files import read_text
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from carrypost.emu.traces.contacts import DrawnContacts
-    from carrypost.emu.traces.tracks import Movement
+    from carrypost.traces.contacts import DrawnContacts
+    from carrypost.traces.tracks import Movement
 
 MODELS = {
     "random-waypoint": ("waypoint", "RandomWaypoint"),
@@ -36,7 +36,7 @@ MODELS = {
     "gtfs": ("gtfs", "Gtfs"),
     "trace": ("traces", "Trace"),
 }
-"""Mobility models: module in `carrypost.emu.mobility`, class. Loaded when a scenario names them: they need numpy."""
+"""Mobility models: module in `carrypost.mobility`, class. Loaded when a scenario names them: they need numpy."""
 CONTACT_MODELS = {"campus": ("campus", "Campus")}
 """Models of contacts: the same."""
 MOBILITY = "mobility.file"
@@ -394,7 +394,7 @@ class _ScenarioReader:
             near = nearest(str(model), models)
             raise self._document.error(f"{table}.model", f"{table}.model must be {one}{names}, not {model!r}{near}")
         module, name = found
-        return getattr(importlib.import_module(f"carrypost.emu.mobility.{module}"), name)
+        return getattr(importlib.import_module(f"carrypost.mobility.{module}"), name)
 
     def _settings(self, *, ideal: bool) -> Settings:
         usual = Settings.emulated(**_IDEAL) if ideal else Settings.emulated()

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from carrypost.emu.engine.chance import stream
+from carrypost.chance import stream
 from carrypost.emu.scenario.tables import FAULTS
 
 SCENARIO = "scenario.toml"

@@ -16,8 +16,8 @@ import tomllib
 from dataclasses import replace
 from itertools import combinations
 
+from carrypost.chance import stream
 from carrypost.config.document import toml
-from carrypost.emu.engine.chance import stream
 from carrypost.emu.verify import drawing
 from carrypost.emu.verify.drawing import Draw, Drawn, Meeting, Scripted, Span, Table, event_of, of, some, time_of
 

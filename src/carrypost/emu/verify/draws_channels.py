@@ -11,8 +11,8 @@ import random
 from collections.abc import Sequence
 from itertools import combinations
 
+from carrypost.chance import stream
 from carrypost.config.document import toml
-from carrypost.emu.engine.chance import stream
 from carrypost.emu.scenario.tables import FAULTS
 from carrypost.emu.verify import drawing
 from carrypost.emu.verify.drawing import CHANNELS, Drawn, Table, event_of, of, some

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.log import KIND, Before, Log
 from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.model.times import MICROSECONDS

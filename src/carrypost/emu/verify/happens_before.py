@@ -21,7 +21,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import Facts, Found
 from carrypost.record import REDELIVERED, Kind

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.records.log import KIND, Before, Log, log_of
 from carrypost.emu.verify.addressed import (
     delivered_at_recipients_only,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from carrypost.emu.engine.chance import stream
+from carrypost.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.verify.account import Account
 from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException

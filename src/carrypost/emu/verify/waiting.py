@@ -25,7 +25,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import Pasts, rows_for_programs, rows_with_order

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from carrypost.emu.scenario.scenario import MOBILITY, Scenario
-from carrypost.emu.traces.contact_tables import parquet_files
 from carrypost.errors import LocalError
 from carrypost.files import digest, refused, refusing
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.contact_tables import parquet_files
 
 Fetch = Callable[[str], bytes]
 """The bytes that have this hash."""

@@ -33,15 +33,15 @@ import carrypost
 from carrypost.config.document import Document
 from carrypost.config.rules import nearest
 from carrypost.emu.engine.workload import read_script
-from carrypost.emu.mobility.paths import names as counted
 from carrypost.emu.population.delays import Delays
 from carrypost.emu.scenario.checks import seed_of
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.contacts import read_meetings, read_presences
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.files import read_text
 from carrypost.lab.campaign.bundle import Named, named
 from carrypost.lab.campaign.sweep import SWEEP, combinations, value_text
+from carrypost.mobility.paths import names as counted
+from carrypost.traces.contacts import read_meetings, read_presences
 
 RUNS_MAX = 1_000_000
 DEFAULT = "default"

@@ -28,10 +28,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from carrypost.emu.records.log import microseconds
-from carrypost.emu.traces.encounters import Rules
 from carrypost.lab.contacts.contacts_here import SECONDS_MAX, nameless, timeless
 from carrypost.lab.contacts.slabs import PIECES, SAMPLES_PER_SLAB, SampleSpan, Search, SlabPlan, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.traces.encounters import Rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Flags
+from carrypost.arrays import Flags
 from carrypost.emu.records.log import microseconds
-from carrypost.emu.traces.encounters import Rules, encounters
-from carrypost.emu.traces.formats.keys import ranked
-from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import LocalError
 from carrypost.lab.contacts.slabs import PIECES, named
 from carrypost.lab.schemas import CONTACTS
+from carrypost.traces.encounters import Rules, encounters
+from carrypost.traces.formats.keys import ranked
+from carrypost.traces.tracks import Tracks
 
 SAMPLES_HERE_MAX = 2_000_000
 """Number of samples up to which this process is done before Spark has started."""

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.records.log import microseconds
-from carrypost.emu.traces.encounters import Rules
 from carrypost.errors import LocalError
 from carrypost.files import refusing
 from carrypost.lab import folders
@@ -30,6 +29,7 @@ from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.lab.objects import Folder, readable
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.traces.encounters import Rules
 
 STATISTICS = "statistics"
 _TEXTS = frozenset({"scenario", "node", "a", "b"})

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Codes, Floats, Ints
-from carrypost.emu.traces.encounters import Encounters, Rules, encounters
-from carrypost.emu.traces.formats.meetings import MEETINGS
-from carrypost.emu.traces.in_range import TimeWindow
-from carrypost.emu.traces.tracks import Tracks
+from carrypost.arrays import Codes, Floats, Ints
+from carrypost.traces.encounters import Encounters, Rules, encounters
+from carrypost.traces.formats.meetings import MEETINGS
+from carrypost.traces.in_range import TimeWindow
+from carrypost.traces.tracks import Tracks
 
 SAMPLES_PER_SLAB = 250_000
 """Approximate number of samples: few enough for a task's memory, and enough that its start does not matter."""

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Floats, Ints
-from carrypost.emu.mobility.gtfs import Gtfs, Vehicle
-from carrypost.emu.mobility.routes import RouteTypes
+from carrypost.arrays import Floats, Ints
 from carrypost.errors import LocalError
 from carrypost.lab.schemas import POSITIONS
+from carrypost.mobility.gtfs import Gtfs, Vehicle
+from carrypost.mobility.routes import RouteTypes
 from carrypost.model.times import MICROSECONDS
 
 STEP_US_MAX = 60 * MICROSECONDS

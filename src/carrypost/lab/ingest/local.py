@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.traces.formats import Format, LineRule, Options
-from carrypost.emu.traces.formats.events import back
-from carrypost.emu.traces.formats.keys import Assembled, column
-from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.places import resting
-from carrypost.emu.traces.formats.rules import Bad, FileFault, Sum, first, only, where
-from carrypost.emu.traces.formats.tables import Positions, median
-from carrypost.emu.traces.formats.words import is_mac, plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
 from carrypost.lab.ingest.request import IngestRequest, day_of
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.formats import Format, LineRule, Options
+from carrypost.traces.formats.events import back
+from carrypost.traces.formats.keys import Assembled, column
+from carrypost.traces.formats.lines import cut
+from carrypost.traces.formats.places import resting
+from carrypost.traces.formats.rules import Bad, FileFault, Sum, first, only, where
+from carrypost.traces.formats.tables import Positions, median
+from carrypost.traces.formats.words import is_mac, plain_name
 
 BAD_SHARE_MAX = 0.01
 _WARNED = 3

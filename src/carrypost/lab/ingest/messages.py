@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from carrypost.config.rules import nearest
-from carrypost.emu.scenario.csvfiles import Line, has_content, read_text
-from carrypost.emu.traces.contact_columns import read_columns
 from carrypost.lab import folders
 from carrypost.lab.objects import Folder
+from carrypost.traces.contact_columns import read_columns
+from carrypost.traces.csvfiles import Line, has_content, read_text
 
 FORMAT = "one-messages"
 SCRIPT = "messages.csv"

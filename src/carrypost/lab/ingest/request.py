@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 
-from carrypost.emu.traces.formats import ALIASES, FORMATS, Format, Options
-from carrypost.emu.traces.formats.tables import node_of
-from carrypost.emu.traces.formats.words import UNITS, plain_name
 from carrypost.errors import LocalError
 from carrypost.lab.engines import EngineName
 from carrypost.lab.ingest.sources import BLOCK_BYTES
@@ -18,6 +15,9 @@ from carrypost.lab.objects import Folder
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import SparkOptions
 from carrypost.security.identity import Identity
+from carrypost.traces.formats import ALIASES, FORMATS, Format, Options
+from carrypost.traces.formats.tables import node_of
+from carrypost.traces.formats.words import UNITS, plain_name
 
 GTFS = "gtfs"
 NAMES = (*FORMATS, *ALIASES, GTFS)

@@ -15,10 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.traces.formats import Options
-from carrypost.emu.traces.formats.places import SPEED_MAX_M_PER_S
-from carrypost.emu.traces.formats.rules import Sum
-from carrypost.emu.traces.formats.words import plain_name
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import local, sources
@@ -28,6 +24,10 @@ from carrypost.lab.objects import Folder, ObjectFolder
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import session
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.formats import Options
+from carrypost.traces.formats.places import SPEED_MAX_M_PER_S
+from carrypost.traces.formats.rules import Sum
+from carrypost.traces.formats.words import plain_name
 
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""

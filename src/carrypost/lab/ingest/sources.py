@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from carrypost.emu.scenario.csvfiles import explained, opened, packing
 from carrypost.errors import LocalError
 from carrypost.files import digest
 from carrypost.lab import folders
 from carrypost.lab.objects import Folder
+from carrypost.traces.csvfiles import explained, opened, packing
 
 HEAD_BYTES = 1 << 20
 BLOCK_BYTES = 16 << 20

@@ -24,11 +24,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from carrypost.emu.traces.formats import FORMATS, Options
-from carrypost.emu.traces.formats.lines import cut
-from carrypost.emu.traces.formats.meetings import MEETINGS
-from carrypost.emu.traces.formats.places import PLACES, resting
-from carrypost.emu.traces.formats.rules import ROWS, FileFault, Sum, only
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.ingest import sources
@@ -36,6 +31,11 @@ from carrypost.lab.ingest.local import Ingested, Work, checked, facts_of, gather
 from carrypost.lab.ingest.request import IngestRequest
 from carrypost.lab.objects import Folder, ObjectFolder
 from carrypost.lab.spark.jobs import watched
+from carrypost.traces.formats import FORMATS, Options
+from carrypost.traces.formats.lines import cut
+from carrypost.traces.formats.meetings import MEETINGS
+from carrypost.traces.formats.places import PLACES, resting
+from carrypost.traces.formats.rules import ROWS, FileFault, Sum, only
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

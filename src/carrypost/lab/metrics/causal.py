@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.records.copies import Copies
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, Moments, cdf, counted, milliseconds, summed
 from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY

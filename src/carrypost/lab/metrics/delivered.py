@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.copies import NEVER, Copies
 from carrypost.emu.records.log import Log, microseconds
-from carrypost.emu.traces.formats.words import numbers
 from carrypost.emu.verify.bound import flood_ages_us
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, counted, dominated, milliseconds, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
@@ -26,6 +25,7 @@ from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import coded
 from carrypost.model.address import Kind
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.formats.words import numbers
 
 ENDLESS = (1 << 62) - 1
 """The deadline of messages that have none."""

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Flags
+from carrypost.arrays import Flags
 from carrypost.emu.records.copies import CODLVDELAY, Copies
-from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, cdf, milliseconds
 from carrypost.lab.metrics.parts import Slice, Tally, ratio
 from carrypost.model.address import Kind as AddressKind
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.formats.words import numbers
 
 _DAY_US = 86_400 * MICROSECONDS
 _KINDS = frozenset(each.value for each in AddressKind)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from carrypost.emu.arrays import Flags, Ints
+from carrypost.arrays import Flags, Ints
 from carrypost.model.times import MICROSECONDS
 
 Columns = Mapping[str, Any]

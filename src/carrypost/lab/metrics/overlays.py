@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from carrypost.emu.engine.overlays import TOPOLOGY
 from carrypost.emu.records.log import MISSING, Log
-from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics.distribution import Columns, Counts, milliseconds
 from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import REDELIVERED, Kind
+from carrypost.traces.formats.words import numbers
 
 _BITS = 8
 _THOUSANDTHS = 1_000

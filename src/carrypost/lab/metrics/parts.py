@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Flags, Ints
+from carrypost.arrays import Flags, Ints
 from carrypost.emu.records.copies import Copies
 from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError

@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.engine.overlays import TOPOLOGY
 from carrypost.emu.engine.samples import AT, AT_LEAVE, CACHE
 from carrypost.emu.engine.samples import REGISTRIES as ORDERED
 from carrypost.emu.records.log import Log, microseconds
-from carrypost.emu.traces.formats.words import numbers
 from carrypost.lab.metrics import statistics
 from carrypost.lab.metrics.distribution import Columns, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
 from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import Kind
+from carrypost.traces.formats.words import numbers
 
 _DURATION = re.compile(r"(?m)^duration_s *= *([0-9.eE+-]+)")
 """In the text of a scenario, whose own keys stand before those of its tables."""

@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.records.files import ARROW_SCHEMA
-from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.schemas import RECORDS, RUNS
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import SCHEMA, Kind, Line
+from carrypost.traces.csvfiles import TIME_S_MAX
 
 REAL = "node"
 """Prefix of the runs of real nodes, before a stroke."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carrypost.emu.arrays import Flags, Ints
+from carrypost.arrays import Flags, Ints
 from carrypost.emu.records.log import Before, Log
 from carrypost.events import Reason
 from carrypost.lab.metrics.distribution import Columns

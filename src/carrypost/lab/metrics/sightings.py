@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Ints
-from carrypost.emu.scenario.csvfiles import HEARD
+from carrypost.arrays import Ints
 from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, milliseconds
 from carrypost.lab.metrics.families import CONTACT_VIEWS
 from carrypost.lab.metrics.parts import Slice, listed
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import coded
 from carrypost.record import Kind
+from carrypost.traces.csvfiles import HEARD
 
 _SHORT_US = 60_000_000
 TRUE, HOSTS = "true", "hosts"

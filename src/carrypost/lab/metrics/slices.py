@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Codes, Flags, Ints
+from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.copies import TOLD
 from carrypost.emu.records.log import MISSING, encoded, microseconds
 from carrypost.files import staged

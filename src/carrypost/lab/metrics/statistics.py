@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.arrays import Ints
-from carrypost.emu.traces.formats.keys import ranked
+from carrypost.arrays import Ints
 from carrypost.lab.metrics.distribution import Columns, Counts, Moments, cdf, milliseconds, summed
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.formats.keys import ranked
 
 
 @dataclass(frozen=True, eq=False)

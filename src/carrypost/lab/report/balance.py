@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 from carrypost.emu.engine.delivery_paths import DELIVERY
 from carrypost.lab.metrics import families
 from carrypost.lab.report import origins, plots, verdict

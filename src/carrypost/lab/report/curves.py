@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carrypost.emu.arrays import Flags, Floats
+from carrypost.arrays import Flags, Floats
 from carrypost.lab.report.intervals import over_rows
 
 WIDTH, HEIGHT = 600, 250

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, distributions, plots
 from carrypost.lab.report.curves import Extent, Steps

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 from carrypost.lab.metrics import families
 from carrypost.lab.report import curves, plots
 from carrypost.lab.report import paper as printed

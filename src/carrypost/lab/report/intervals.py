@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 
 CONFIDENCE = 0.95
 _STEPS = 1 << 16

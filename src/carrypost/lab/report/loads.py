@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 from carrypost.lab.metrics import families
 from carrypost.lab.report.curves import Curve
 from carrypost.lab.report.intervals import interval

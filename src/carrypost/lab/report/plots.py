@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import vl_convert
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 from carrypost.lab.report import svg
 from carrypost.lab.report.curves import EVERYONE, HEIGHT, WIDTH, Curve
 from carrypost.lab.report.pictures import Cell, Picture

@@ -28,7 +28,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from carrypost.emu.scenario.csvfiles import TIME_S_MAX
 from carrypost.errors import LocalError
 from carrypost.lab import folders
 from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
@@ -37,6 +36,7 @@ from carrypost.lab.schemas import RECORDS, Table
 from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
 from carrypost.model.times import MICROSECONDS
 from carrypost.record import AGAIN, REDELIVERED, Kind
+from carrypost.traces.csvfiles import TIME_S_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

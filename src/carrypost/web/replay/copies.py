@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Ints
+from carrypost.arrays import Ints
 from carrypost.emu.records.log import MISSING, Log, encoded
 from carrypost.record import Kind
 from carrypost.web.arrow import table

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from carrypost.emu.arrays import Flags, Ints
+from carrypost.arrays import Flags, Ints
 from carrypost.emu.records.files import ARROW_SCHEMA
 from carrypost.emu.records.log import MISSING, encoded
 from carrypost.record import SCHEMA, Kind

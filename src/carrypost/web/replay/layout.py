@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.arrays import Codes, Flags, Floats, Ints
 from carrypost.web.replay.scan import Scan
 
 _TIES = 5

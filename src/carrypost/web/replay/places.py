@@ -16,14 +16,14 @@ from typing import Literal
 
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Flags, Floats, Ints
-from carrypost.emu.mobility.traces import Trace
+from carrypost.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.records.log import MISSING
 from carrypost.emu.scenario.checks import check_seed, seed_of
 from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.traces.tracks import Tracks
 from carrypost.errors import CarrypostError, LocalError
+from carrypost.mobility.traces import Trace
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.tracks import Tracks
 from carrypost.web.replay import layout
 from carrypost.web.replay.scan import Scan
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from carrypost.emu.arrays import Codes, Flags, Floats, Ints
+from carrypost.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.records.log import KIND, MISSING, Log, encoded
 from carrypost.record import Kind
 from carrypost.web.answers import NotFoundError

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.emu.arrays import Floats
+from carrypost.arrays import Floats
 from carrypost.emu.records.files import ENCODED_SCHEMA, check_columns, encoded_column, reading
 from carrypost.errors import FileError
 from carrypost.files import refusing

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from carrypost.emu.arrays import Codes, Floats, Ints
+from carrypost.arrays import Codes, Floats, Ints
 from carrypost.record import Kind
 from carrypost.web.replay.copies import Copy, Messages, copies
 from carrypost.web.replay.inspect import Filter, matches
