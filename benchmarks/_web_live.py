@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost import ConnectionFactory, DeliveryMode, Queue
+from carrypost.attach.client import Client
 from carrypost.lab.campaign.states import CampaignFolder
 from carrypost.lab.metrics import FAMILIES
-from carrypost.node.control.client import Client
 from carrypost.node.settings import parse
 from carrypost.web.campaigns import Campaign
 from carrypost.web.live.samples import Samples

@@ -26,8 +26,8 @@ from tests.support.shells import COMMAND, PATIENCE_S, Shell
 from tests.support.stomp_clients import free_port
 from tests.support.waiting import eventually
 
+from carrypost.attach.client import Client
 from carrypost.cli import _options, node
-from carrypost.node.control.client import Client
 from carrypost.security.identity import Identity
 
 ALONE = "No other node is in reach; run `carrypost doctor` to find out why."

@@ -20,14 +20,14 @@ from tests.support.nodes import QUICK, scene, until
 from tests.test_record import M1, M2
 
 from carrypost import ConnectionFactory, events, testing
+from carrypost.attach import held_copies
+from carrypost.attach.client import Client
 from carrypost.cli import cache as cache_commands
 from carrypost.cli import trace as trace_command
 from carrypost.cli.app import run
 from carrypost.events import Passed, Reason
 from carrypost.jms.served_node import ServedNode
 from carrypost.model.ids import NodeId
-from carrypost.node.control import held_copies
-from carrypost.node.control.client import Client
 from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.traces import Traces
 from carrypost.node.settings import NodeSettings, TraceSettings, parse

@@ -16,10 +16,10 @@ from tests.support.nodes import scene, until
 from tests.support.served import Scene
 
 from carrypost import ConnectionFactory, DeliveryMode, Queue
+from carrypost.attach import calls
+from carrypost.attach.client import Client
 from carrypost.cli.app import run
 from carrypost.errors import StateError
-from carrypost.node.control import calls
-from carrypost.node.control.client import Client
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.web.live.verdict import Verdict, verdict
 

@@ -16,7 +16,7 @@ from tests.support.loopback import apart
 from tests.support.nodes import FreshNodes, Node, scene, until
 
 from carrypost import ConnectionFactory, Context
-from carrypost.node.control.client import Client
+from carrypost.attach.client import Client
 
 REPOSITORY = Path(__file__).parents[2]
 FIRST = "src/carrypost/security/sealing.py"

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 
 from carrypost import testing
+from carrypost.attach import calls
+from carrypost.attach.line import Line
+from carrypost.attach.provider import AttachedProvider
+from carrypost.attach.service import SocketProgram, SocketService
 from carrypost.errors import LocalError
-from carrypost.jms.attached import AttachedProvider
 from carrypost.jms.provider import Provider
-from carrypost.jms.socket_service import SocketProgram, SocketService
-from carrypost.node.control import calls
-from carrypost.node.control.line import Line
 
 
 class SocketTransport(asyncio.Transport):

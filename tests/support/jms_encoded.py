@@ -10,10 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from carrypost import testing
-from carrypost.errors import CarrypostError, JMSException
-from carrypost.events import Handed
-from carrypost.jms.provider import News, NodeInfo, Perform, Performed, Program, Provider
-from carrypost.jms.values import (
+from carrypost.attach.calls import Refusal
+from carrypost.attach.values import (
     ANSWERS,
     MESSAGES,
     NEWS,
@@ -24,9 +22,11 @@ from carrypost.jms.values import (
     pack_descriptor,
     unpack_descriptor,
 )
+from carrypost.errors import CarrypostError, JMSException
+from carrypost.events import Handed
+from carrypost.jms.provider import News, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.messaging.program_commands import Command, Connect, Credit, GoOn, ReadPayload
 from carrypost.model.descriptor import Descriptor
-from carrypost.node.control.calls import Refusal
 
 R = TypeVar("R")
 

@@ -46,10 +46,10 @@ from carrypost import (
     SessionMode,
     Topic,
 )
+from carrypost.attach.client import Client
 from carrypost.cli import _signals, serve
 from carrypost.cli._settings import NodeCommand
 from carrypost.model.descriptor import Ordering
-from carrypost.node.control.client import Client
 
 PATIENCE_S = 30.0
 """Time that something may take that ought to happen; a busy machine is not a fault."""

@@ -10,8 +10,8 @@ from tests.support.loopback import apart
 from tests.support.nodes import QUICK, until
 
 from carrypost import ConnectionFactory, Context, SessionMode
+from carrypost.attach.client import Client
 from carrypost.jms.served_node import ServedNode
-from carrypost.node.control.client import Client
 from carrypost.node.settings import NodeSettings, parse
 from carrypost.web.live.verdict import Verdict, verdict
 

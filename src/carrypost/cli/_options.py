@@ -168,7 +168,7 @@ async def answer(settings: NodeSettings, start: str, what: str, *given: str, **n
     """
     import asyncio  # noqa: PLC0415 - keeps --help quick
 
-    from carrypost.node.control.client import Client  # noqa: PLC0415
+    from carrypost.attach.client import Client  # noqa: PLC0415
 
     try:
         async with asyncio.timeout(_ANSWER_S), await Client.connect(settings.control, start) as client:

@@ -17,7 +17,7 @@ from carrypost.errors import NoNodeError, RunningError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
-    from carrypost.node.control.client import Client
+    from carrypost.attach.client import Client
     from carrypost.node.settings import NodeSettings
 
 _END_S = 60.0
@@ -117,7 +117,7 @@ def _runs(process: int) -> bool:
 
 async def _reached(settings: NodeSettings) -> Client:
     """Return a connection to the node; raise `NoNodeError` if none runs, and `RunningError` if it does not answer."""
-    from carrypost.node.control.client import Client  # noqa: PLC0415 - keeps --help quick
+    from carrypost.attach.client import Client  # noqa: PLC0415 - keeps --help quick
     from carrypost.node.folder import NodeFolder  # noqa: PLC0415
 
     try:

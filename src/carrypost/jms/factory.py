@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
+from carrypost.attach.provider import AttachedNode
 from carrypost.classic import connections
 from carrypost.errors import (
     IllegalArgumentException,
@@ -20,7 +21,6 @@ from carrypost.errors import (
     RunningError,
 )
 from carrypost.java_names import JavaNamed
-from carrypost.jms.attached import AttachedNode
 from carrypost.jms.caller import Caller
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context

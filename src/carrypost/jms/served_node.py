@@ -10,12 +10,12 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any
 
+from carrypost.attach.control import Control, Service
+from carrypost.attach.service import SocketService
 from carrypost.errors import NodeError, NoNodeError, RunningError
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.reconnecting import ReconnectingProvider
-from carrypost.jms.socket_service import SocketService
 from carrypost.model.privilege import Privilege, privilege
-from carrypost.node.control.control import Control, Service
 from carrypost.node.plugins import load
 from carrypost.node.runtime import Node
 

@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from carrypost import ConnectionFactory, Context
+from carrypost.attach.client import Client
 from carrypost.cli._settings import NodeCommand
 from carrypost.errors import CarrypostError, NodeError
-from carrypost.node.control.client import Client
 
 HILL, LAKE = "Hill", "Lake"
 ALONE = ""

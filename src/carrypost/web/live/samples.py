@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from carrypost.attach.client import Client
 from carrypost.errors import CarrypostError, LocalError, NoNodeError
-from carrypost.node.control.client import Client
 from carrypost.node.doctor.diagnosis import of_disk, of_node
 from carrypost.node.settings import NodeSettings
 

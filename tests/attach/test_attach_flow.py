@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from carrypost.attach.flow import WAITING_MAX, Credits
 from carrypost.config import UNBOUNDED
-from carrypost.jms.flow import WAITING_MAX, Credits
 
 
 class Given:

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from tests.support.jms_encoded import EncodedProvider
 
 from carrypost import errors, testing
+from carrypost.attach.calls import Refusal
+from carrypost.attach.calls import encode as encode_frame
+from carrypost.attach.values import ANSWERS, COMMANDS, MESSAGES, NEWS, decode_command, encode_command
 from carrypost.errors import (
     DeliveryTimeoutException,
     IllegalArgumentException,
@@ -24,7 +27,6 @@ from carrypost.errors import (
 from carrypost.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import News, Perform
-from carrypost.jms.values import ANSWERS, COMMANDS, MESSAGES, NEWS, decode_command, encode_command
 from carrypost.journal import Durability
 from carrypost.messaging import program_commands
 from carrypost.messaging.commands import Ack, Receive, Subscribe
@@ -42,8 +44,6 @@ from carrypost.messaging.program_commands import (
 )
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry
-from carrypost.node.control.calls import Refusal
-from carrypost.node.control.calls import encode as encode_frame
 
 
 class Recorder:

@@ -50,7 +50,7 @@ class Hello(Asked, tag="hello", frozen=True):
 
 
 class Call(Asked, tag="call", frozen=True):
-    """A command of messaging, encoded by `jms.values`; its number is 0 if it has no answer."""
+    """A command of messaging, encoded by `attach.values`; its number is 0 if it has no answer."""
 
     long: ClassVar[str] = "command"
     number: int
@@ -143,7 +143,7 @@ class Welcome(Reply, tag="welcome", frozen=True):
     version: int
     carrypost: str
     place: Raw
-    """Description of the node for programs, encoded by `jms.values`; nothing where messaging is off."""
+    """Description of the node for programs, encoded by `attach.values`; nothing where messaging is off."""
     now_us: int
     system_us: int
     """The system's clock at that time."""

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
+from carrypost.attach import calls
+from carrypost.attach.flow import WAITING_MAX, Bodies, Credits
+from carrypost.attach.framing import PART_BYTES
+from carrypost.attach.values import MESSAGES, NEWS
 from carrypost.errors import JMSException
 from carrypost.events import Browsed, ClaimLost, GivenUp, Receipt
-from carrypost.jms.flow import WAITING_MAX, Bodies, Credits
 from carrypost.jms.provider import Program
-from carrypost.jms.values import MESSAGES, NEWS
-from carrypost.node.control import calls
-from carrypost.node.control.framing import PART_BYTES
 
 if TYPE_CHECKING:
+    from carrypost.attach.line import Line
     from carrypost.events import Handed
     from carrypost.jms.provider import News
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
-    from carrypost.node.control.line import Line
 
 _log = logging.getLogger("carrypost.native")
 _WAKE_S, _ROUND_S_MAX = 0.0025, 0.05

@@ -1,7 +1,7 @@
 """Serves a provider to programs at the node's socket: it carries out the commands of programs.
 
 Commands begin as they come, and are answered in any order. A program has only what it opened itself: connections,
-sessions and consumers of others are refused. Notifications to the program go through `jms.program_outbox`.
+sessions and consumers of others are refused. Notifications to the program go through `attach.outbox`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
+from carrypost.attach import calls
+from carrypost.attach.flow import Bodies, Credits
+from carrypost.attach.framing import ENVELOPE_BYTES, PART_BYTES
+from carrypost.attach.line import UNWRITTEN_BYTES_MAX, Line
+from carrypost.attach.outbox import ProgramConnection, ProgramOutbox, Rounds, cut
+from carrypost.attach.values import ANSWERS, decode_command, encode_node_info, unpack_descriptor
 from carrypost.config import UNBOUNDED
 from carrypost.errors import (
     CarrypostError,
@@ -26,17 +32,11 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.events import Browsed
-from carrypost.jms.flow import Bodies, Credits
-from carrypost.jms.program_outbox import ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.jms.provider import Perform, Provider
-from carrypost.jms.values import ANSWERS, decode_command, encode_node_info, unpack_descriptor
 from carrypost.journal import Durability
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Ack, Browsing
 from carrypost.messaging.program_commands import Command
-from carrypost.node.control import calls
-from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES
-from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 
 R = TypeVar("R")
 _log = logging.getLogger("carrypost.native")

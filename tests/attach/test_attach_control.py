@@ -19,9 +19,9 @@ from tests.support.loopback import apart
 from tests.support.node_programs import Programs
 from tests.support.nodes import QUICK, scene, until
 
+from carrypost.attach.client import Client
+from carrypost.attach.control import Control
 from carrypost.errors import LocalError, NodeError, NoNodeError, RunningError, StateError
-from carrypost.node.control.client import Client
-from carrypost.node.control.control import Control
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse
 

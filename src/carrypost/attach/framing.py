@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from carrypost.attach.calls import NOTHING, CallPart, ReplyPart
 from carrypost.errors import LocalError
-from carrypost.node.control.calls import NOTHING, CallPart, ReplyPart
 
 LENGTH_BYTES = 4
 _PARTS = CallPart, ReplyPart

@@ -1,6 +1,6 @@
 """A provider over the socket of a node that runs in another process, or for another event loop of this one.
 
-Programs use it like a node of their own; `jms.socket_service` is the other side. One connection is shared by all users
+Programs use it like a node of their own; `attach.service` is the other side. One connection is shared by all users
 of a node in one event loop, and closed with the last of them.
 """
 
@@ -15,17 +15,17 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Raw
 
+from carrypost.attach import calls
+from carrypost.attach.client import Caller
+from carrypost.attach.framing import ENVELOPE_BYTES
+from carrypost.attach.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command, pack_descriptor
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
 from carrypost.events import Receipt
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.reconnecting import ReconnectingProvider
-from carrypost.jms.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command, pack_descriptor
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.program_commands import Command
 from carrypost.model.descriptor import Descriptor
-from carrypost.node.control import calls
-from carrypost.node.control.client import Caller
-from carrypost.node.control.framing import ENVELOPE_BYTES
 
 R = TypeVar("R")
 _decode_sent = ANSWERS[Perform].decode

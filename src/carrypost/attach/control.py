@@ -19,12 +19,12 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
+from carrypost.attach import calls
+from carrypost.attach.held_copies import HeldCopies
+from carrypost.attach.line import UNWRITTEN_BYTES_MAX, Line
 from carrypost.errors import CarrypostError, LocalError, NodeError, RunningError, StateError
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.carrying import Carrying
-from carrypost.node.control import calls
-from carrypost.node.control.held_copies import HeldCopies
-from carrypost.node.control.line import UNWRITTEN_BYTES_MAX, Line
 from carrypost.node.runtime import Node
 from carrypost.version import __version__
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from carrypost.attach import calls
+from carrypost.attach.line import Line
 from carrypost.errors import CarrypostError, LocalError, NoNodeError, StateError
-from carrypost.node.control import calls
-from carrypost.node.control.line import Line
 from carrypost.node.settings import start_command_at
 
 _CREDENTIALS = struct.Struct("iII")

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from carrypost.attach import calls
+from carrypost.attach.framing import ENVELOPE_BYTES, PART_BYTES, Frames, Parts, framed
 from carrypost.errors import LocalError
-from carrypost.node.control import calls
-from carrypost.node.control.framing import ENVELOPE_BYTES, PART_BYTES, Frames, Parts, framed
 
 _HIGH_BYTES, _LOW_BYTES = 4 * PART_BYTES, PART_BYTES
 """Bytes that the transport keeps before this end stops writing, and at which it goes on."""

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from carrypost.attach import calls
+from carrypost.attach.framing import FRAME_BYTES_MAX, OPEN_MAX, Frames, Parts, framed
 from carrypost.errors import LocalError
-from carrypost.node.control import calls
-from carrypost.node.control.framing import FRAME_BYTES_MAX, OPEN_MAX, Frames, Parts, framed
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.integers(0, 2**32))

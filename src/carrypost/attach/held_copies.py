@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from carrypost.attach import calls
 from carrypost.host.held import HeldCopy
 from carrypost.model import ids
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.control import calls
 from carrypost.node.runtime import Node
 
 _PAGE = 500

@@ -1,1 +1,0 @@
-"""The local socket by which programs speak to their node."""
