@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from carrypost.config import Settings
-from carrypost.events import Delivered, Event, Handed
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.log.events import Delivered, Event, Handed
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.model.pattern import entry

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from carrypost import testing
-from carrypost.events import Event, Published
+from carrypost.log.events import Event, Published
 
 LINEAR_GOAL = 1.1
 """Largest ratio of the cost of one more client to that cost with fewer clients."""

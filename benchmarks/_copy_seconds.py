@@ -16,8 +16,8 @@ from carrypost.emu.verify.addressed import listed
 from carrypost.emu.verify.bound import arrivals_us
 from carrypost.emu.verify.facts import NEVER_US, Facts
 from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 
 LOADS: dict[str, dict[str, object]] = {"one recipient": {}, "topic": {"workload.0.recipients": 0.8}}
 """Keys of the scenario that each load changes."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from carrypost.events import Confirmed, Delivered, Delivery, Event, Stored
+from carrypost.log.events import Confirmed, Delivered, Delivery, Event, Stored
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.node.runtime import Node
 

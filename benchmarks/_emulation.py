@@ -29,8 +29,8 @@ from carrypost.emu.records.summary import summarise
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.verify.bound import flood_us
 from carrypost.errors import CarrypostError
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 from carrypost.traces.contacts import Contact
 
 BOUND_ROUNDS = 3

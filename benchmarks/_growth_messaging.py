@@ -15,7 +15,6 @@ from benchmarks._growth_core import copies
 from carrypost.application.control_outbox import ControlOutbox, UnstoredItem
 from carrypost.config import Settings
 from carrypost.errors import NameNotFoundException
-from carrypost.events import Delivered, Event, Handed
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.holdings import Holdings
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST
@@ -24,7 +23,8 @@ from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Links
 from carrypost.host import Host
-from carrypost.journal import META
+from carrypost.log.events import Delivered, Event, Handed
+from carrypost.log.journal import META
 from carrypost.messaging import commands
 from carrypost.messaging.backlog import Backlog
 from carrypost.messaging.commands import Ack, Declare, Receive, Subscribe

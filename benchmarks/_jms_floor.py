@@ -18,9 +18,9 @@ from typing import Final
 from benchmarks._jms_programs import BODY, TOPIC, Rows
 
 from carrypost.config import Settings
-from carrypost.events import Delivered
 from carrypost.host import Host
-from carrypost.journal import Durability
+from carrypost.log.events import Delivered
+from carrypost.log.journal import Durability
 from carrypost.model.headers import BodyType, Headers
 from carrypost.node.store import schema
 from carrypost.security.identity import Identity

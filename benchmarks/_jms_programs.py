@@ -20,9 +20,9 @@ from typing import Final
 from benchmarks._direct import Direct
 
 from carrypost import ConnectionFactory, Context, DeliveryMode
-from carrypost.events import Delivery
 from carrypost.jms import embedded
 from carrypost.jms.destinations import Destination, Topic
+from carrypost.log.events import Delivery
 from carrypost.node.runtime import Node
 
 SIZE_BYTES: Final = 1_000

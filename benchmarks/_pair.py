@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from carrypost.config import Settings
-from carrypost.events import Delivered, Event
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Frame, Transmission, kind
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
-from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
+from carrypost.log.events import Delivered, Event
+from carrypost.log.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 

@@ -16,9 +16,9 @@ from itertools import count
 from typing import Final
 
 from carrypost.config import Settings
-from carrypost.events import Event, Handed
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
+from carrypost.log.events import Event, Handed
 from carrypost.messaging.commands import Declare, Receive, UnitOfWork
 from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.security.identity import Identity

@@ -20,7 +20,7 @@ from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.cloud_frames import AckRecord
-from carrypost.journal import MOM
+from carrypost.log.journal import MOM
 
 COPIES: Final = 1_000
 _LIFETIME_US: Final = 600_000_000

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks._direct import Direct
 
-from carrypost.events import Delivery, Event
+from carrypost.log.events import Delivery, Event
 from carrypost.node.runtime import Node, collect_seldom
 from carrypost.node.settings import load
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from carrypost import Consumer, Context, Destination, JMSException, Topic
-from carrypost.events import Event
 from carrypost.jms.connection import Connection
 from carrypost.jms.destinations import Queue
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import Provider
+from carrypost.log.events import Event
 from carrypost.node.runtime import Node
 
 SEND_STEP = 32

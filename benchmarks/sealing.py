@@ -20,11 +20,11 @@ from benchmarks._processes import Row
 from benchmarks._rounds import Rounds, Tables, at_most, judge
 
 from carrypost.config import Limits, Settings
-from carrypost.events import Event, Handed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Parcel
 from carrypost.gossip.wire.payloads import assemble_payload
-from carrypost.journal import StoredMessage
+from carrypost.log.events import Event, Handed
+from carrypost.log.journal import StoredMessage
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Declare, Receive, Subscribe
 from carrypost.model import address

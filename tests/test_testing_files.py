@@ -11,7 +11,7 @@ import pytest
 from carrypost import testing
 from carrypost.emu.records import files as records
 from carrypost.errors import LocalError
-from carrypost.record import Record
+from carrypost.log.record import Record
 
 
 @pytest.fixture

@@ -26,17 +26,18 @@ from typing import Any
 
 import msgspec
 
-from carrypost import config, events, gossip, host, island
+from carrypost import config, gossip, host, island
 from carrypost.config.rules import Rows, Rule, rules_of
 from carrypost.daemon.metrics.families import MEANS, READINGS
 from carrypost.emu.scenario import scenario, tables
-from carrypost.events import DeadLetter
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState
 from carrypost.gossip.holdings import copy_states
 from carrypost.gossip.strategy import exchange_machine as exchange
 from carrypost.gossip.wire import fields, frames
 from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
+from carrypost.log import events
+from carrypost.log.events import DeadLetter
 from carrypost.messaging import control
 from carrypost.messaging import state as mom_state
 from carrypost.model import descriptor, headers

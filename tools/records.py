@@ -39,7 +39,7 @@ from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.verify.drawing import MESSAGING, ORDER, PLAIN
 from carrypost.emu.verify.programs import Programs
 from carrypost.emu.verify.soak import DRAWS, Watched
-from carrypost.events import Event
+from carrypost.log.events import Event
 
 SCENARIOS: Final = Path(__file__).resolve().parents[1] / "scenarios"
 SEEDS: Final = (1, 2, 3)

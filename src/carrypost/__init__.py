@@ -62,7 +62,6 @@ if TYPE_CHECKING:
         TransactionRolledBackException,
         TransactionRolledBackRuntimeException,
     )
-    from carrypost.events import SendState
     from carrypost.jms.consumer import Consumer, JMSConsumer
     from carrypost.jms.context import Context, JMSContext
     from carrypost.jms.destinations import Destination, Queue, Topic
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     from carrypost.jms.requestor import Request
     from carrypost.jms.sent import Sent
     from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
+    from carrypost.log.events import SendState
     from carrypost.messaging.placement import here, most_receiving
     from carrypost.model.selector import Selector
     from carrypost.overlay.modulators.modulator import Modulator
@@ -175,7 +175,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "events": ("SendState",),
+    "log.events": ("SendState",),
     "jms.queue_browser": ("QueueBrowser",),
     "jms.consumer": ("Consumer", "JMSConsumer"),
     "jms.context": ("Context", "JMSContext"),

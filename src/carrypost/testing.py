@@ -51,7 +51,15 @@ from carrypost.emu.scenario.checks import (
     microseconds,
 )
 from carrypost.errors import JMSException, ListenerException, RunawayError, StateError
-from carrypost.events import (
+from carrypost.gossip.wire.pieces import Blank
+from carrypost.jms.connection import Connection
+from carrypost.jms.context import Context
+from carrypost.jms.destinations import named
+from carrypost.jms.local import LocalProvider
+from carrypost.jms.modes import SessionMode
+from carrypost.jms.provider import Provider
+from carrypost.jms.reconnecting import ReconnectingProvider
+from carrypost.log.events import (
     ClaimLost,
     Delivered,
     Done,
@@ -62,17 +70,9 @@ from carrypost.events import (
     NeighbourUp,
     Received,
 )
-from carrypost.gossip.wire.pieces import Blank
-from carrypost.jms.connection import Connection
-from carrypost.jms.context import Context
-from carrypost.jms.destinations import named
-from carrypost.jms.local import LocalProvider
-from carrypost.jms.modes import SessionMode
-from carrypost.jms.provider import Provider
-from carrypost.jms.reconnecting import ReconnectingProvider
+from carrypost.log.record import Record
 from carrypost.model.privilege import Privilege
 from carrypost.model.privilege import privilege as by_the_papers
-from carrypost.record import Record
 from carrypost.traces.contacts import read_contacts
 
 __all__ = [

@@ -13,9 +13,9 @@ from tests.support.hostile import Attacker, message
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import LocalError, OrderError, PayloadError, StateError
-from carrypost.events import Confirmed, Delivered, Done, Dropped, Event, Published, Reason, Stored
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
+from carrypost.log.events import Confirmed, Delivered, Done, Dropped, Event, Published, Reason, Stored
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId

@@ -20,13 +20,13 @@ from carrypost import testing
 from carrypost.application.subscriptions import Subscriptions
 from carrypost.config import Limits, Settings
 from carrypost.errors import InvalidSelectorException, LocalError, PatternError
-from carrypost.events import Delivered, Delivery
 from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Announce
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.log.events import Delivered, Delivery
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest

@@ -24,10 +24,10 @@ from carrypost.errors import (
     JMSException,
     LocalError,
 )
-from carrypost.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import News, Perform
-from carrypost.journal import Durability
+from carrypost.log.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
+from carrypost.log.journal import Durability
 from carrypost.messaging import program_commands
 from carrypost.messaging.commands import Ack, Receive, Subscribe
 from carrypost.messaging.program_commands import (

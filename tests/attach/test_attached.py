@@ -32,10 +32,10 @@ from carrypost.attach import flow, outbox
 from carrypost.attach.client import Client
 from carrypost.attach.provider import AttachedProvider
 from carrypost.errors import NodeError, NoNodeError, RunningError, StateError
-from carrypost.events import Handed
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
 from carrypost.jms.served_node import ServedNode
+from carrypost.log.events import Handed
 from carrypost.messaging.commands import Receive
 from carrypost.messaging.program_commands import Command, Consume, Credit, OpenRequests, OpenSession
 from carrypost.node.runtime import Node

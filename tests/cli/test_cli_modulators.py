@@ -12,8 +12,8 @@ import pytest
 
 from carrypost.cli import _receiving
 from carrypost.cli.app import run
-from carrypost.events import OverlayState
 from carrypost.jms.destinations import ChannelTopic
+from carrypost.log.events import OverlayState
 from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
-from carrypost.events import Event, NeighbourDown, NeighbourUp, Refused
-from carrypost.journal import SEEN
-from carrypost.record import Record
+from carrypost.log.events import Event, NeighbourDown, NeighbourUp, Refused
+from carrypost.log.journal import SEEN
+from carrypost.log.record import Record
 
 SECOND = 1_000_000
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.forked import forked
 from tests.support.order_records import Story
 
-from carrypost.record import Record
+from carrypost.log.record import Record
 
 
 def test_a_record_is_shown_with_them_where_there_is_no_spark(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.support.order_records import S, Story
 
 from carrypost.emu.verify import happens_before
 from carrypost.emu.verify.invariants import Violation, check
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 
 def breaches(record: Record) -> list[Violation]:

@@ -9,7 +9,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.emu.verify.invariants import RULES, SHOWN_MAX, check
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 ATTRS = {

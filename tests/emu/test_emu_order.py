@@ -14,7 +14,7 @@ from carrypost.cli.app import run
 from carrypost.emu.records.summary import summarise
 from carrypost.emu.verify.invariants import check
 from carrypost.errors import LocalError, PayloadError
-from carrypost.record import Record
+from carrypost.log.record import Record
 
 ORDERED = '[[workload]]\nkind = "script"\nfile = "publish.csv"\nordering = "{}"\n'
 

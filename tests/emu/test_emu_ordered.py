@@ -7,7 +7,7 @@ import json
 from tests.support.order_records import Story
 
 from carrypost.emu.records.summary import EntryCounts, Spread, summarise
-from carrypost.record import Record
+from carrypost.log.record import Record
 
 
 def told() -> Record:

@@ -25,7 +25,7 @@ from carrypost.emu.engine.world import Progress
 from carrypost.emu.records import files as records
 from carrypost.emu.records.files import Sink
 from carrypost.errors import FileError, LocalError
-from carrypost.record import SCHEMA, Kind, Record
+from carrypost.log.record import SCHEMA, Kind, Record
 
 
 def made(folder: Path) -> emu.Scenario:

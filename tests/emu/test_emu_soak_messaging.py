@@ -18,7 +18,7 @@ from carrypost.emu.verify.draws import draw
 from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.programs import Programs
 from carrypost.emu.verify.soak import SeedOutcome, attempt, draw_messaging, main, soak
-from carrypost.events import Done, Event, Handed
+from carrypost.log.events import Done, Event, Handed
 from carrypost.messaging.claims import Claims
 from carrypost.messaging.programs import MessagingCommands
 from carrypost.messaging.state import Claim

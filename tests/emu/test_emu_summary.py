@@ -12,7 +12,7 @@ from carrypost.emu.records.files import Sink
 from carrypost.emu.records.log import log_of, runs
 from carrypost.emu.records.summary import Delays, summarise
 from carrypost.errors import LocalError
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 ATTRS = {

@@ -20,7 +20,7 @@ from carrypost.emu.verify.draws import draw_addressed
 from carrypost.emu.verify.facts import Facts
 from carrypost.emu.verify.invariants import Violation, along_open_contacts, check, over_an_open_contact
 from carrypost.emu.verify.soak import SeedOutcome, attempt, soak
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 SEEDS = (1, 2, 7, 44, 1573, 1850)

@@ -14,7 +14,7 @@ from carrypost.emu.verify.drawing import CHANNELS
 from carrypost.emu.verify.draws_channels import draw_channels
 from carrypost.emu.verify.facts import Facts
 from carrypost.emu.verify.soak import attempt, soak
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 SEEDS = (5, 9)

@@ -6,7 +6,7 @@ import pytest
 from tests.support.order_records import DEFAULTS, S, Story
 
 from carrypost.emu.verify.invariants import check
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 
 def told(record: Record, rule: str) -> list[str]:

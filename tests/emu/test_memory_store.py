@@ -8,7 +8,7 @@ from carrypost.config import Limits
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
-from carrypost.journal import Batch, Durability, Key, PieceOf, Value
+from carrypost.log.journal import Batch, Durability, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

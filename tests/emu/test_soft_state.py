@@ -14,8 +14,8 @@ from carrypost.emu.engine.application import InboxApplication
 from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
-from carrypost.events import Dropped, Event, Reason, Refused
 from carrypost.gossip.wire.frames import WIRE_KINDS, Frame, kind
+from carrypost.log.events import Dropped, Event, Reason, Refused
 
 KINDS = [each.__name__ for each in WIRE_KINDS]
 Loses = Callable[[str, Frame], bool]

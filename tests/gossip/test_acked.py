@@ -11,7 +11,6 @@ import pytest
 from tests.support.programs import Program
 
 from carrypost import testing
-from carrypost.events import Acknowledged
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.acked import Acked
 from carrypost.gossip.acked.comparison import _pages
@@ -19,6 +18,7 @@ from carrypost.gossip.acked.known_acks import ALL_PARTS, UNKNOWN, KnownAcks, par
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
+from carrypost.log.events import Acknowledged
 from carrypost.model.address import queue
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity

@@ -17,10 +17,10 @@ from tests.support.programs import Program
 
 from carrypost import testing
 from carrypost.errors import LocalError
-from carrypost.events import Acknowledged, Delivered, Event
 from carrypost.gossip.acked.records import from_row
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.journal import ACKED, MOM, Key
+from carrypost.log.events import Acknowledged, Delivered, Event
+from carrypost.log.journal import ACKED, MOM, Key
 from carrypost.messaging import control
 from carrypost.messaging.queues.entries import EntryRow, EntryState
 from carrypost.model.address import EVERYBODY, queue

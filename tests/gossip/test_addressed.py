@@ -14,13 +14,13 @@ from carrypost import testing
 from carrypost.application.deliveries import Deliveries
 from carrypost.config import Settings
 from carrypost.errors import LocalError
-from carrypost.events import Reason, Received
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.log.events import Reason, Received
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry

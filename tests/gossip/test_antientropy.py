@@ -16,11 +16,11 @@ from carrypost import testing
 from carrypost.config import Limits, parse
 from carrypost.emu.engine.network import Network
 from carrypost.errors import ConfigError, StateError
-from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.strategy import sessions
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.cloud_frames import packed
 from carrypost.gossip.wire.frames import Frame, Missing, OpenParcel, Summary
+from carrypost.log.events import Dropped, Event, Reason, Received
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 
 SIZES = (*[0, 10, 1_000, 3_000] * 3, 20_000)

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
 
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
-from carrypost.events import Reason
 from carrypost.gossip.holdings import deadlines, heaps
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import DELIVERED, Copy
 from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.holdings.ranking import INTEREST_FIRST, PRIVILEGE_ONLY, Ranking
 from carrypost.gossip.slots import bits
+from carrypost.log.events import Reason
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER

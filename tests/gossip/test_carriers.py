@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from carrypost import testing
-from carrypost.events import Dropped, Event, Reason, Received
+from carrypost.log.events import Dropped, Event, Reason, Received
 
 
 def meet(net: testing.Network, *pairs: str, seconds: float = 30) -> None:

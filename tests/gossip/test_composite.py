@@ -12,14 +12,14 @@ from carrypost.application.agenda import Agenda
 from carrypost.application.ledger import Ledger
 from carrypost.application.tables import Marks, Table
 from carrypost.config import Settings
-from carrypost.events import Published, Reason
 from carrypost.gossip.composite import Composite, Part, Stored
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Steps
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.host import Host
-from carrypost.journal import Key, Value
+from carrypost.log.events import Published, Reason
+from carrypost.log.journal import Key, Value
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity

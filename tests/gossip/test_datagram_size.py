@@ -12,12 +12,12 @@ from tests.support.proofs import tell
 from tools.netns import Cable, Net
 
 from carrypost.config import Limits, Settings
-from carrypost.events import Delivered
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Decoded, OpenParcel, Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
-from carrypost.journal import PIECE
+from carrypost.log.events import Delivered
+from carrypost.log.journal import PIECE
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.udp.interfaces import Interface, datagram_bytes

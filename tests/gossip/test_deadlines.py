@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carrypost import testing
-from carrypost.events import Dropped, Event, Reason, Received, Refused
+from carrypost.log.events import Dropped, Event, Reason, Received, Refused
 
 
 class Log:

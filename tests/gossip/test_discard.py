@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from carrypost import testing
-from carrypost.events import Dropped, Event, Reason, Received
+from carrypost.log.events import Dropped, Event, Reason, Received
 
 
 def test_a_message_discarded_while_it_comes_in_stays_away() -> None:

@@ -8,10 +8,10 @@ import pytest
 from tests.support.examples import soaked
 
 from carrypost import testing
-from carrypost.events import Event, NeighbourUp, Received
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, SMALL_HEADER_BYTES
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Parcel
+from carrypost.log.events import Event, NeighbourUp, Received
 
 
 def payloads(net: testing.Network, node: str) -> list[bytes]:

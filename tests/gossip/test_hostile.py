@@ -16,8 +16,8 @@ import pytest
 import zstandard
 from tests.support.hostile import BODY_BYTES, Attacker, Message, Scene, message, scene, spoil
 
-from carrypost.events import Received, Refused
 from carrypost.gossip.wire.frames import Ack, Data, DescriptorPart, HashList
+from carrypost.log.events import Received, Refused
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.security.identity import Identity

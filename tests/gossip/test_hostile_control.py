@@ -19,7 +19,6 @@ from tests.support.proofs import proven
 
 from carrypost import testing
 from carrypost.config import Limits
-from carrypost.events import NeighbourDown, NeighbourUp
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.memories import Memories
 from carrypost.gossip.wire import codec
@@ -41,6 +40,7 @@ from carrypost.gossip.wire.frames import (
     Request,
     Summary,
 )
+from carrypost.log.events import NeighbourDown, NeighbourUp
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
 from carrypost.security.identity import Identity

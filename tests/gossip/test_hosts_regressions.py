@@ -9,7 +9,7 @@ import pytest
 from tests.support.watched_network import Config, Step, Watched
 
 from carrypost import testing
-from carrypost.events import Delivered, Dropped, Event, Received
+from carrypost.log.events import Delivered, Dropped, Event, Received
 
 PIECE = 16 * 1024
 

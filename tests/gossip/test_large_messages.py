@@ -12,10 +12,10 @@ import zstandard
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.events import Event, Received
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
-from carrypost.journal import PIECE, StoredMessage
+from carrypost.log.events import Event, Received
+from carrypost.log.journal import PIECE, StoredMessage
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity

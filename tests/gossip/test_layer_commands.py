@@ -14,17 +14,17 @@ import pytest
 
 from carrypost.config import Limits, Settings
 from carrypost.errors import IllegalStateException, LocalError
-from carrypost.events import Done, Event, LayerEvent
 from carrypost.gossip.layer import Handler, Layer, Steps
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Relay
 from carrypost.host import Host
-from carrypost.journal import Batch, Key, Value
+from carrypost.log.events import Done, Event, LayerEvent
+from carrypost.log.journal import Batch, Key, Value
+from carrypost.log.record import Record, register
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
-from carrypost.record import Record, register
 from carrypost.security.identity import Identity
 
 S = 1_000_000

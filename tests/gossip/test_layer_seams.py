@@ -11,13 +11,13 @@ from tests.support.hostile import message
 from carrypost.config import Settings
 from carrypost.emu.engine import driver as emulated
 from carrypost.errors import DecodeError, MessageFormatException, PayloadError
-from carrypost.events import Delivered, PayloadWanted
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers.host_context import HostContext
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.log.events import Delivered, PayloadWanted
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import decode
 from carrypost.model.headers import Covers, Headers

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from carrypost.config import Settings
-from carrypost.events import Delivered, Dropped, Event, Reason
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
@@ -23,7 +22,8 @@ from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Digest, Frame, Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
-from carrypost.journal import PIECE, Batch, Key, Value
+from carrypost.log.events import Delivered, Dropped, Event, Reason
+from carrypost.log.journal import PIECE, Batch, Key, Value
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity

@@ -11,9 +11,9 @@ from tests.support.proofs import tell
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.events import NeighbourDown
 from carrypost.gossip.wire.frames import Announce
 from carrypost.host import Host
+from carrypost.log.events import NeighbourDown
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 

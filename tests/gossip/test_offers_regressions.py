@@ -11,7 +11,6 @@ from tests.support.proofs import tell
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.emu.engine.radio import Radio
-from carrypost.events import Event, NeighbourDown
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.frames import (
     Ack,
@@ -27,7 +26,8 @@ from carrypost.gossip.wire.frames import (
 )
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
-from carrypost.journal import StoredMessage
+from carrypost.log.events import Event, NeighbourDown
+from carrypost.log.journal import StoredMessage
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import encode_entries, entry, profile_digest

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tests.support.hostile import Attacker, Message, Scene, message, scene
 
-from carrypost.events import Delivered, Event, Received
 from carrypost.gossip.wire.frames import Frame
+from carrypost.log.events import Delivered, Event, Received
 from carrypost.security.identity import Identity
 
 Maker = Callable[[Identity, Identity], Message]

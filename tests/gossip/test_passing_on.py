@@ -9,9 +9,9 @@ import pytest
 from tests.support.one_node import OneNode
 
 from carrypost.errors import ForgeryError, MessageFormatException, PayloadError, StateError
-from carrypost.events import Published
 from carrypost.gossip.draft import Draft
-from carrypost.journal import PIECE, PieceOf
+from carrypost.log.events import Published
+from carrypost.log.journal import PIECE, PieceOf
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId

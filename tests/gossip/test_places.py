@@ -12,11 +12,11 @@ from tests.support.hostile import Attacker, Scene, message, scene
 from tests.support.proofs import tell
 
 from carrypost.config import Limits, Settings
-from carrypost.events import NeighbourDown
 from carrypost.gossip.discovery.places import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Ack, Announce, Parcel, Request
 from carrypost.host import Host
+from carrypost.log.events import NeighbourDown
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 

@@ -8,11 +8,11 @@ import pytest
 from tests.gossip.test_addressed import Receptions, carry, want
 
 from carrypost import testing
-from carrypost.events import Dropped, Reason
 from carrypost.gossip.holdings import purged
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.transfers.purging import strike
+from carrypost.log.events import Dropped, Reason
 from carrypost.model.address import control, queue
 from carrypost.model.ids import MessageId, NodeId
 

@@ -13,13 +13,13 @@ from tests.support.examples import examples
 from tests.support.one_node import OneNode
 
 from carrypost import testing
-from carrypost.events import Dropped, Reason
 from carrypost.gossip.holdings import recipients
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.holdings.purged import Purged
 from carrypost.gossip.holdings.recipients import Recipients
 from carrypost.gossip.transfers.purging import strike
-from carrypost.journal import STRUCK, Journal
+from carrypost.log.events import Dropped, Reason
+from carrypost.log.journal import STRUCK, Journal
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId

@@ -21,7 +21,6 @@ from carrypost.config import Limits, Settings, parse
 from carrypost.emu import run
 from carrypost.emu.verify.invariants import check
 from carrypost.errors import ConfigError, LocalError
-from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
@@ -36,6 +35,7 @@ from carrypost.gossip.wire.frames import (
     Tickets,
 )
 from carrypost.gossip.wire.routing_frames import CERTAIN, LISTED_MAX, packed_entries, packed_hashes, packed_levels
+from carrypost.log.events import Dropped, Event, Reason, Received
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.settings import NodeSettings

@@ -15,10 +15,10 @@ from carrypost.config import Settings
 from carrypost.emu import run
 from carrypost.emu.records.files import table_of
 from carrypost.errors import ConfigError
-from carrypost.events import Dropped, Event, Reason
 from carrypost.lab.metrics import finished, merge, parts, tables
 from carrypost.lab.metrics.families import ONE
-from carrypost.record import Kind, Record
+from carrypost.log.events import Dropped, Event, Reason
+from carrypost.log.record import Kind, Record
 
 SECOND = 1_000_000
 

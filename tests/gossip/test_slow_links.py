@@ -9,9 +9,9 @@ import pytest
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.events import Delivered, Event, NeighbourUp, Received
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.log.events import Delivered, Event, NeighbourUp, Received
 from carrypost.security.identity import Identity
 
 

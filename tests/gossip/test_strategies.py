@@ -9,7 +9,6 @@ import pytest
 from tests.support.frames import RECEIVED
 
 from carrypost import testing
-from carrypost.events import Delivered, Event
 from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY
 from carrypost.gossip.slots import bits
 from carrypost.gossip.strategy import reconcile
@@ -36,6 +35,7 @@ from carrypost.gossip.wire.frames import (
     Summary,
     Tickets,
 )
+from carrypost.log.events import Delivered, Event
 
 PAGE = 20
 

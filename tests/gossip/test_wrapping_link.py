@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from carrypost.config import Limits, Settings
-from carrypost.events import Delivered, Event, Received
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
 from carrypost.gossip.transfers.host_context import HostContext
@@ -32,7 +31,8 @@ from carrypost.gossip.wire.frames import (
 )
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
-from carrypost.journal import PIECE, Batch
+from carrypost.log.events import Delivered, Event, Received
+from carrypost.log.journal import PIECE, Batch
 from carrypost.model.ids import PREFIX_BYTES, MessageId, NodeId, node_prefix
 from carrypost.model.times import NEVER
 from carrypost.security.identity import Identity

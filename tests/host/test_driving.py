@@ -13,11 +13,11 @@ from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.errors import RunawayError
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Published, Stored
 from carrypost.gossip.wire.frames import Transmission
 from carrypost.host import Host, driving
 from carrypost.host.driving import HostDriver
-from carrypost.journal import Batch
+from carrypost.log.events import Confirmed, Delivered, Dropped, Event, Published, Stored
+from carrypost.log.journal import Batch
 from carrypost.security.identity import Identity
 
 SECOND = 1_000_000

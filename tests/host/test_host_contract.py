@@ -10,12 +10,12 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import ConfigError, IllegalArgumentException, LocalError, PatternError, PayloadError, StateError
-from carrypost.events import Confirmed, Delivered, Dropped, Event, NeighbourUp, Reason, Refused, Stored
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
-from carrypost.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
+from carrypost.log.events import Confirmed, Delivered, Dropped, Event, NeighbourUp, Reason, Refused, Stored
+from carrypost.log.journal import INCARNATION, MESSAGE, PIECE, SEEN, Batch, Durability, Key, StoredMessage, Value
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX
 from carrypost.model.ids import MessageId, node_prefix
 from carrypost.security.identity import Identity

@@ -6,9 +6,9 @@ import pytest
 from tests.support.islands import Islands, S
 
 from carrypost.errors import PayloadError
-from carrypost.events import Dropped, Event, Reason
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire.frames import OpenParcel
+from carrypost.log.events import Dropped, Event, Reason
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

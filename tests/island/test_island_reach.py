@@ -10,9 +10,9 @@ import pytest
 from tests.support.contacts import SETTLED_S, Edges, World, clusters, grid, island, line, moving, names, ring
 
 from carrypost.emu.engine.memory import MemoryStore
-from carrypost.events import Event, NeighbourDown, Reachable, Unreachable
 from carrypost.island.records import FORGET_US
-from carrypost.record import Kind, Record
+from carrypost.log.events import Event, NeighbourDown, Reachable, Unreachable
+from carrypost.log.record import Kind, Record
 from carrypost.testing import network
 
 Shape = Callable[[list[str]], Edges]

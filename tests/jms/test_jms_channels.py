@@ -27,8 +27,8 @@ from carrypost import (
     testing,
 )
 from carrypost.config import Limits
-from carrypost.events import OverlayState
 from carrypost.jms.destinations import ChannelTopic
+from carrypost.log.events import OverlayState
 from carrypost.messaging.commands import Subscribe
 from carrypost.messaging.state import Subscription
 from carrypost.model.address import exactly

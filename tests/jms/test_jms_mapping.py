@@ -16,10 +16,10 @@ from carrypost import (
     Topic,
 )
 from carrypost.errors import PayloadError
-from carrypost.events import Done, Handed
 from carrypost.gossip.draft import Draft
 from carrypost.jms.mapping import Sending, from_handed, stamp, to_draft
-from carrypost.journal import PIECE
+from carrypost.log.events import Done, Handed
+from carrypost.log.journal import PIECE
 
 NEWS = Topic("news")
 

@@ -31,10 +31,10 @@ from carrypost import (
     Topic,
 )
 from carrypost.config import Limits
-from carrypost.events import Handed
 from carrypost.jms.mapping import Sending, from_handed, stamp, to_draft
 from carrypost.jms.messages.headers import Header
 from carrypost.jms.messages.properties import Properties
+from carrypost.log.events import Handed
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId

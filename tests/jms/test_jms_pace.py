@@ -14,7 +14,7 @@ from carrypost.host.driving import ProgramDriver
 from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Perform
 from carrypost.jms.units_of_work import SessionUnitsOfWork
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.testing import run

@@ -22,7 +22,7 @@ from carrypost import (
     TransactionRolledBackException,
     testing,
 )
-from carrypost.record import Record
+from carrypost.log.record import Record
 
 pytestmark = pytest.mark.attached("a receipt may overtake the answer that tells which message it is about")
 

@@ -18,10 +18,10 @@ from carrypost import (
     SessionMode,
     testing,
 )
+from carrypost.log.record import Record
 from carrypost.messaging import control
 from carrypost.messaging.control import Outcome
 from carrypost.naming import InitialContext
-from carrypost.record import Record
 
 pytestmark = pytest.mark.attached("a receipt may overtake the answer that tells which message it is about")
 

@@ -23,8 +23,8 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.events import Event, Published, Refused
 from carrypost.jms.destinations import resolve_queue
+from carrypost.log.events import Event, Published, Refused
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.naming import (

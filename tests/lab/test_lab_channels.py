@@ -17,7 +17,7 @@ from carrypost.lab.metrics import families, finished, merge, parts, tables
 from carrypost.lab.metrics.making import Wanted, make
 from carrypost.lab.metrics.records import Source
 from carrypost.lab.spark.session import SparkOptions
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 WANTED = [families.LOAD, families.RELOCATIONS, families.EVENT_LATENCY, families.DELIVERY, families.PATH_LENGTHS]

@@ -27,7 +27,7 @@ from carrypost.emu.verify.facts import Facts
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, families
 from carrypost.lab.schemas import RECORDS, Table
-from carrypost.record import AGAIN, REDELIVERED, Kind
+from carrypost.log.record import AGAIN, REDELIVERED, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from carrypost.lab.metrics.making import Wanted, make
 from carrypost.lab.metrics.records import Source
 from carrypost.lab.schemas import Table
 from carrypost.lab.spark.session import SparkOptions
-from carrypost.record import Record
+from carrypost.log.record import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

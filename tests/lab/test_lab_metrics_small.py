@@ -18,7 +18,7 @@ from carrypost.lab import folders
 from carrypost.lab.metrics import families
 from carrypost.lab.metrics.distribution import Counts, Moments, dominated
 from carrypost.lab.schemas import Table
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 chance = random.Random(7)
 

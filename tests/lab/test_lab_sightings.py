@@ -14,7 +14,7 @@ from carrypost.emu.records.files import table_of
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics import finished, merge, parts, tables
 from carrypost.lab.schemas import Table
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 Rows = list[dict[str, Any]]

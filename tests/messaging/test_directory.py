@@ -18,7 +18,7 @@ from carrypost.errors import (
     NameNotFoundException,
     ResourceAllocationException,
 )
-from carrypost.events import Advertised, Done
+from carrypost.log.events import Advertised, Done
 from carrypost.messaging.commands import Receive, Subscribe
 from carrypost.messaging.names import directory
 from carrypost.messaging.names.namespace import Bind

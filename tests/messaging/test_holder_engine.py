@@ -10,9 +10,9 @@ import pytest
 from tests.support.one_node import OneNode, S
 
 from carrypost import testing
-from carrypost.events import Published
 from carrypost.gossip.draft import Draft
-from carrypost.journal import PIECE, PieceOf
+from carrypost.log.events import Published
+from carrypost.log.journal import PIECE, PieceOf
 from carrypost.messaging import control
 from carrypost.messaging.holder import Holder
 from carrypost.messaging.program_commands import Connect, Consume, DeclareTopic, OpenSession

@@ -18,9 +18,9 @@ from carrypost.errors import (
     ResourceAllocationException,
     StateError,
 )
-from carrypost.events import ClaimLost, Delivered, Done, Handed, Stored
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
+from carrypost.log.events import ClaimLost, Delivered, Done, Handed, Stored
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.messaging.program_commands import (
     CloseConsumer,

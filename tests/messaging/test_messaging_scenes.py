@@ -12,7 +12,7 @@ import pytest
 from tests.support.programs import Got, Program
 
 from carrypost import testing
-from carrypost.events import ClaimLost, Event
+from carrypost.log.events import ClaimLost, Event
 from carrypost.model.descriptor import Ordering
 
 HOUR_S = 3_600.0

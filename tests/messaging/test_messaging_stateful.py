@@ -23,7 +23,7 @@ from tests.support.one_node import OneNode, S
 from carrypost.errors import StateError
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.journal import MOM, SEEN
+from carrypost.log.journal import MOM, SEEN
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.messaging.program_commands import (
     CloseConsumer,

@@ -6,9 +6,9 @@ import pytest
 from tests.support.authors import LONG_S, MAIL, NEWS, OUTLIVE_S, Author, a_draft
 from tests.support.one_node import S
 
-from carrypost.events import Handed, Published, Receipt, Refused, SendState
 from carrypost.gossip.draft import Draft
-from carrypost.journal import MESSAGE, MOM, PIECE, StoredMessage
+from carrypost.log.events import Handed, Published, Receipt, Refused, SendState
+from carrypost.log.journal import MESSAGE, MOM, PIECE, StoredMessage
 from carrypost.messaging import receipts as rows
 from carrypost.messaging.commands import Declare
 from carrypost.messaging.control import DELIVERED, FAILED, HANDED_OVER, Outcome, items_of

@@ -14,7 +14,7 @@ from tests.support.authors import MAIL, NEWS, OUTLIVE_S, Author, a_draft
 from tests.support.examples import examples
 from tests.support.one_node import S
 
-from carrypost.events import Done, Receipt, SendState
+from carrypost.log.events import Done, Receipt, SendState
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.messaging.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.messaging.program_commands import Follow

@@ -6,7 +6,7 @@ import pytest
 from tests.support.one_node import OneNode, S
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
-from carrypost.events import Done
+from carrypost.log.events import Done
 from carrypost.messaging.commands import OpenRequest
 from carrypost.messaging.program_commands import ForgetRequest, OpenRequests, RememberRequest
 from carrypost.messaging.queues import open_requests

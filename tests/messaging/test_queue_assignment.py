@@ -8,9 +8,9 @@ from itertools import count
 import pytest
 
 from carrypost.config import Settings
-from carrypost.events import Handed
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
+from carrypost.log.events import Handed
 from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession, Release
 from carrypost.model.headers import Headers

@@ -12,10 +12,10 @@ from tests.support.programs import Program, declare
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.events import Event, Handed, Receipt, SendState
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
-from carrypost.journal import Batch
+from carrypost.log.events import Event, Handed, Receipt, SendState
+from carrypost.log.journal import Batch
 from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.security.identity import Identity

@@ -13,8 +13,8 @@ from tests.support.programs import Program, declare
 
 from carrypost import testing
 from carrypost.errors import ResourceAllocationException
-from carrypost.events import Event, Receipt, SendState
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import Event, Receipt, SendState
 from carrypost.messaging.commands import Redelivery, UnitOfWork
 from carrypost.messaging.program_commands import EndQueue
 from carrypost.messaging.queues.entries import QueueEntry

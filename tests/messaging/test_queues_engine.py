@@ -16,9 +16,9 @@ from carrypost.errors import (
     JMSException,
     ResourceAllocationException,
 )
-from carrypost.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
 from carrypost.gossip.draft import Draft
-from carrypost.journal import MOM
+from carrypost.log.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
+from carrypost.log.journal import MOM
 from carrypost.messaging.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
 from carrypost.messaging.policies import register
 from carrypost.messaging.program_commands import (

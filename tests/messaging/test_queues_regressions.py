@@ -10,8 +10,8 @@ from tests.support.programs import Program, declare
 
 from carrypost import testing
 from carrypost.errors import ResourceAllocationException
-from carrypost.events import Published
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import Published
 from carrypost.messaging.commands import Ack, Redelivery, UnitOfWork
 from carrypost.messaging.program_commands import CloseConsumer, Credit, Recover
 

@@ -9,9 +9,9 @@ import pytest
 from tests.support.programs import Program, declare
 
 from carrypost import testing
-from carrypost.events import Assigned, Dropped, Event, Published, Reason
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.journal import MOM
+from carrypost.log.events import Assigned, Dropped, Event, Published, Reason
+from carrypost.log.journal import MOM
 from carrypost.messaging.commands import Redelivery
 from carrypost.messaging.program_commands import Credit, Disconnect, Release
 

@@ -14,8 +14,8 @@ from tests.support.examples import examples
 from tests.support.programs import Program, declare
 
 from carrypost import testing
-from carrypost.events import Assigned, Event, Receipt, SendState
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import Assigned, Event, Receipt, SendState
 from carrypost.messaging.commands import Redelivery, UnitOfWork
 
 HOUR_S = 3_600.0

@@ -14,8 +14,8 @@ from tests.support.hostile import Attacker, message
 from tests.support.programs import Program, declare
 
 from carrypost import testing
-from carrypost.events import Assigned, Browsed, Event, Published
-from carrypost.journal import MOM
+from carrypost.log.events import Assigned, Browsed, Event, Published
+from carrypost.log.journal import MOM
 from carrypost.messaging import admission, control
 from carrypost.messaging.control import Item
 from carrypost.messaging.incarnations import INCARNATION_BITS

@@ -19,10 +19,10 @@ from tests.support.nodes import scene
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import DecodeError, MessageFormatException, PayloadError
-from carrypost.events import Delivered, Delivery, Published
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
-from carrypost.journal import PIECE, Key, Value
+from carrypost.log.events import Delivered, Delivery, Published
+from carrypost.log.journal import PIECE, Key, Value
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering, PayloadCodec, Predecessor, decode
 from carrypost.model.headers import CONTROL_BYTES_MAX, BodyType, Headers, checked
 from carrypost.node.runtime import Node

@@ -10,9 +10,9 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import ConfigError, StateError
-from carrypost.events import Dropped, Event, Reason, Received
 from carrypost.gossip.wire.frames import Frame, Offer
 from carrypost.host import Host
+from carrypost.log.events import Dropped, Event, Reason, Received
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.privilege import privilege
 from carrypost.security.identity import Identity

@@ -13,7 +13,7 @@ from itertools import count
 import pytest
 from tests.support.watched_network import Config, Watched
 
-from carrypost import events
+from carrypost.log import events
 
 PIECE = 16 * 1024
 CONFIGS = {

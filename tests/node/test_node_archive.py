@@ -19,11 +19,11 @@ from tests.support.node_programs import Programs
 from tests.support.nodes import QUICK, scene
 
 from carrypost.errors import ConfigError, StateError
-from carrypost.events import Delivery
+from carrypost.log.events import Delivery
+from carrypost.log.record import Kind, Record
 from carrypost.node.recording.archive import Archive
 from carrypost.node.runtime import Node
 from carrypost.node.settings import RecordSettings, parse
-from carrypost.record import Kind, Record
 
 NAME = re.compile(r"anna-\d{8}T\d{6}-\d+-\d{6}\.jsonl")
 

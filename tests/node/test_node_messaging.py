@@ -17,7 +17,7 @@ from benchmarks._direct import Direct
 from tests.support.loopback import apart
 from tests.support.nodes import scene
 
-from carrypost.events import Delivery, Done, Event, Handed, Stored
+from carrypost.log.events import Delivery, Done, Event, Handed, Stored
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.messaging.overview import MessagingOverview
 from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession

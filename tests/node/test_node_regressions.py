@@ -25,10 +25,10 @@ from carrypost.cli import _launch, app, serve
 from carrypost.cli._settings import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError, ResourceAllocationException
-from carrypost.events import Confirmed, Delivered, Delivery
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.host import Host
-from carrypost.journal import SEEN, Key
+from carrypost.log.events import Confirmed, Delivered, Delivery
+from carrypost.log.journal import SEEN, Key
 from carrypost.node import driver as drivers
 from carrypost.node.folder import NodeFolder
 from carrypost.node.runtime import Node

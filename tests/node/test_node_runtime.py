@@ -18,7 +18,7 @@ from tests.support.node_programs import Programs
 from tests.support.nodes import scene
 
 from carrypost.errors import IllegalStateException, NodeError
-from carrypost.events import Reason
+from carrypost.log.events import Reason
 from carrypost.node.folder import NodeFolder
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse

@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 from carrypost.config import Limits
 from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
-from carrypost.journal import MOM, PIECE, Durability, Key, PieceOf, StoredMessage, Value
+from carrypost.log.journal import MOM, PIECE, Durability, Key, PieceOf, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.node.store import rows, schema, writer
 from carrypost.node.store.store import RECENT_BYTES_MAX

@@ -19,7 +19,7 @@ from tests.support.store_disk import META, Disk, described, message, opened
 from tests.support.waiting import eventually
 
 from carrypost.errors import NodeError
-from carrypost.journal import STRUCK, StoredMessage
+from carrypost.log.journal import STRUCK, StoredMessage
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.node.store import schema

@@ -12,7 +12,7 @@ import pytest
 from tests.support.store_disk import Disk, described, kept, message, opened
 from tests.support.waiting import eventually
 
-from carrypost.journal import Key, Value
+from carrypost.log.journal import Key, Value
 from carrypost.model.headers import Headers
 
 SIZE = 60_000

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.examples import examples
 from tests.support.store_disk import META, WAIT_S, Disk, described, kept
 
-from carrypost.journal import Durability, Key, PieceOf, Value
+from carrypost.log.journal import Durability, Key, PieceOf, Value
 from carrypost.model.ids import MessageId
 from carrypost.node.store import schema
 

@@ -15,18 +15,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.log.test_record import M1, M2
 from tests.support.loopback import apart
 from tests.support.nodes import QUICK, scene, until
-from tests.test_record import M1, M2
 
-from carrypost import ConnectionFactory, events, testing
+from carrypost import ConnectionFactory, testing
 from carrypost.attach import held_copies
 from carrypost.attach.client import Client
 from carrypost.cli import cache as cache_commands
 from carrypost.cli import trace as trace_command
 from carrypost.cli.app import run
-from carrypost.events import Passed, Reason
 from carrypost.jms.served_node import ServedNode
+from carrypost.log import events
+from carrypost.log.events import Passed, Reason
 from carrypost.model.ids import NodeId
 from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.traces import Traces

@@ -21,8 +21,8 @@ from carrypost.errors import (
     ResourceAllocationException,
     StoreError,
 )
-from carrypost.events import Delivered, Delivery, Dropped, Event, Expired, Reason, Stored
 from carrypost.host import Host
+from carrypost.log.events import Delivered, Delivery, Dropped, Event, Expired, Reason, Stored
 from carrypost.model.descriptor import Ordering, Predecessor, decode
 from carrypost.model.ids import node_of
 from carrypost.order.groups import Registry

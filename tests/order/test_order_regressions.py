@@ -16,8 +16,8 @@ from tests.support.order_groups import GroupHost, described, named
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import DecodeError, PatternError, PayloadError
-from carrypost.events import Delivered, Event
 from carrypost.host import Host
+from carrypost.log.events import Delivered, Event
 from carrypost.model.descriptor import Barrier, Descriptor, Ordering, Predecessor, decode
 from carrypost.model.ids import NodeId
 from carrypost.order.causal import Group

@@ -11,7 +11,7 @@ from tests.support.examples import soaked
 from tests.support.histories import HISTORY, Histories
 
 from carrypost.cli.node import _overlay
-from carrypost.events import Event, Published
+from carrypost.log.events import Event, Published
 from carrypost.model.headers import Headers
 from carrypost.overlay.events import Homed, HomeRefused
 from carrypost.overlay.items import ITEMS, Attach, Role, Sent

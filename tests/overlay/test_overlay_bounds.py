@@ -6,7 +6,7 @@ import pytest
 from tests.support.channels import OVERLAY, World
 
 from carrypost.config import Limits
-from carrypost.events import Event, Published
+from carrypost.log.events import Event, Published
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import TIME_US_MAX

@@ -10,7 +10,7 @@ from tests.support.channels import LINKS, Storm, World
 from tests.support.examples import soaked
 
 from carrypost.errors import LocalError
-from carrypost.events import Event, Published
+from carrypost.log.events import Event, Published
 from carrypost.model.headers import Covers, Headers
 from carrypost.model.ids import node_bytes
 from carrypost.overlay.items import ITEMS, Item, Replay, Sent

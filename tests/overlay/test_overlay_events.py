@@ -10,9 +10,9 @@ from tests.support.examples import soaked
 
 from carrypost.config import Settings
 from carrypost.errors import LocalError
-from carrypost.events import Event, Published, Stored
 from carrypost.host import Host
-from carrypost.journal import Batch
+from carrypost.log.events import Event, Published, Stored
+from carrypost.log.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.testing import Network, network
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.channels import World
 
-from carrypost.events import Event
+from carrypost.log.events import Event
 from carrypost.overlay import events
 from carrypost.testing import network
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.hostile import message
 
 from carrypost.config import Settings
-from carrypost.events import Published
+from carrypost.log.events import Published
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix

@@ -12,7 +12,7 @@ from tests.support.channels import OVERLAY, World
 
 from carrypost.config import Limits, Settings
 from carrypost.config.settings import Overlay
-from carrypost.events import Event
+from carrypost.log.events import Event
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.overlay import events

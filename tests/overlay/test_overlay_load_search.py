@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from tests.support.channels import OVERLAY
 
-from carrypost.events import Event
+from carrypost.log.events import Event
 from carrypost.overlay import events
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.testing import network

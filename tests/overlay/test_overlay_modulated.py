@@ -12,8 +12,8 @@ from tests.support.modulators import grid
 
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.errors import LocalError
-from carrypost.events import Event, Refused
-from carrypost.journal import Batch
+from carrypost.log.events import Event, Refused
+from carrypost.log.journal import Batch
 from carrypost.model.ids import MessageId
 from carrypost.overlay.events import ModulatorFault
 from carrypost.overlay.modulators.modulator import Modulator

@@ -17,7 +17,7 @@ from tests.support.wasm_modules import example, module, process
 
 from carrypost.config import Limits
 from carrypost.errors import LocalError
-from carrypost.events import Event
+from carrypost.log.events import Event
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.overlay.events import HomeRefused

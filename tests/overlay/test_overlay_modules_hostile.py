@@ -18,9 +18,9 @@ from tests.support.examples import soaked
 from tests.support.wasm_modules import HOSTILE, example, process
 
 from carrypost.config import Limits
-from carrypost.events import PayloadWanted
 from carrypost.gossip.draft import Draft
 from carrypost.host.driving import ProgramDriver
+from carrypost.log.events import PayloadWanted
 from carrypost.model import address
 from carrypost.node import driver
 from carrypost.node.compiler import Compiled, Compiler

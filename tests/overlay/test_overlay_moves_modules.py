@@ -12,7 +12,7 @@ from tests.support.examples import soaked
 from tests.support.relocating import Relocating, hashed
 from tests.support.wasm_modules import example
 
-from carrypost.events import Event
+from carrypost.log.events import Event
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.overlay.events import Homed
 from carrypost.overlay.items import Role

@@ -20,7 +20,7 @@ from carrypost import (
     Sent,
     testing,
 )
-from carrypost.journal import SEALING, StoredMessage
+from carrypost.log.journal import SEALING, StoredMessage
 from carrypost.naming import InitialContext
 
 DAY_S = 86_400.0

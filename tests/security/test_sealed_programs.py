@@ -14,8 +14,8 @@ from tests.support.nodes import Node, Nodes, scene, until
 from tests.support.stomp_clients import Raw, free_port
 
 from carrypost import ConnectionFactory, Context, sync, testing
-from carrypost.journal import SEALING
-from carrypost.record import Record
+from carrypost.log.journal import SEALING
+from carrypost.log.record import Record
 
 PLANS = "circle/rescue/plans"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from tests.support.one_node import OneNode, S
 
-from carrypost.events import Receipt
 from carrypost.gossip.draft import Draft
-from carrypost.journal import MOM
+from carrypost.log.events import Receipt
+from carrypost.log.journal import MOM
 from carrypost.messaging import receipts as rows
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.messaging.control import DELIVERED, Outcome

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Generic, TypeVar
 
 from carrypost.errors import LocalError
-from carrypost.events import Event, Published, Stored
+from carrypost.log.events import Event, Published, Stored
 from carrypost.model.ids import MessageId
 from carrypost.overlay.events import EventsLost, SeatFailed
 from carrypost.overlay.items import event_of

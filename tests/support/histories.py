@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.support.channels import World
 
 from carrypost.errors import LocalError
-from carrypost.events import Event, Refused
+from carrypost.log.events import Event, Refused
 from carrypost.model.ids import MessageId
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.modulators.registry import Event as Input

@@ -18,7 +18,6 @@ from tests.support.proofs import proven
 from carrypost import testing
 from carrypost.config import UNBOUNDED, Limits
 from carrypost.emu.engine.radio import Burst, LinkModel
-from carrypost.events import Event, Refused
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
     Announce,
@@ -34,6 +33,7 @@ from carrypost.gossip.wire.frames import (
     kind,
 )
 from carrypost.gossip.wire.pieces import HASH_BYTES, Blank, pack
+from carrypost.log.events import Event, Refused
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest

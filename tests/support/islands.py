@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Self
 
 from carrypost.emu.engine.network import Network
-from carrypost.events import Event, Received, Stored
 from carrypost.island.island import Island
 from carrypost.island.routes import names
+from carrypost.log.events import Event, Received, Stored
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.testing import network
 

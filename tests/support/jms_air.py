@@ -6,11 +6,11 @@ from typing import TypeVar
 
 import msgspec
 
-from carrypost.events import Handed
 from carrypost.gossip.draft import Draft
 from carrypost.jms.destinations import Destination, Topic
 from carrypost.jms.mapping import Sending, from_handed, to_draft
 from carrypost.jms.messages import Message
+from carrypost.log.events import Handed
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.headers import Headers
 

@@ -23,8 +23,8 @@ from carrypost.attach.values import (
     unpack_descriptor,
 )
 from carrypost.errors import CarrypostError, JMSException
-from carrypost.events import Handed
 from carrypost.jms.provider import News, NodeInfo, Perform, Performed, Program, Provider
+from carrypost.log.events import Handed
 from carrypost.messaging.program_commands import Command, Connect, Credit, GoOn, ReadPayload
 from carrypost.model.descriptor import Descriptor
 

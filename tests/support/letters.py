@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost import Consumer, Context, testing
 from carrypost.emu.engine.radio import Radio
-from carrypost.journal import StoredMessage
+from carrypost.log.journal import StoredMessage
 from carrypost.model.descriptor import Descriptor
 
 SIGNED: dict[str, Any] = {

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from carrypost.events import (
+from carrypost.log.events import (
     ClaimLost,
     Delivered,
     Done,

@@ -10,10 +10,10 @@ from tests.support.one_node import OneNode, S
 from tests.support.proofs import tell
 
 from carrypost.errors import NameNotFoundException
-from carrypost.events import Advertised, Received, Refused
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Frame, Offer, OfferEntry, Parcel, Profile
-from carrypost.journal import MESSAGE, MOM, StoredMessage
+from carrypost.log.events import Advertised, Received, Refused
+from carrypost.log.journal import MESSAGE, MOM, StoredMessage
 from carrypost.messaging.control import Item, items_of
 from carrypost.messaging.names.directory import Advert, encode_advert
 from carrypost.messaging.names.namespace import Bind, Binding

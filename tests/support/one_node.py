@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 
 from carrypost.config import Settings
-from carrypost.events import Done, Event, Handed
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
-from carrypost.journal import Batch, Key, Value
+from carrypost.log.events import Done, Event, Handed
+from carrypost.log.journal import Batch, Key, Value
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.model.descriptor import Ordering

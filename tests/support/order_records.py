@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 S = 1_000_000
 DEFAULTS = 'duration_s = 1000.0\n[[workload]]\nkind = "script"\nordering = "delta-causal"\n'

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from carrypost.events import Delivered
+from carrypost.log.events import Delivered
 from carrypost.model.ids import NodeId
 from carrypost.node.runtime import Node
 from carrypost.node.settings import load

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.config import Settings
 from carrypost.emu.engine.memory import MemoryStore
-from carrypost.events import Delivered, Event, NeighbourUp, PayloadWanted
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
-from carrypost.journal import Batch
+from carrypost.log.events import Delivered, Event, NeighbourUp, PayloadWanted
+from carrypost.log.journal import Batch
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import node_prefix
 from carrypost.security import packets

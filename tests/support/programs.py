@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from carrypost import testing
-from carrypost.events import Event, Handed
+from carrypost.log.events import Event, Handed
 from carrypost.messaging.commands import Ack, Declare, Late, Receive, Subscribe, UnitOfWork
 from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, Disconnect, OpenSession
 from carrypost.messaging.programs import MessagingCommands

@@ -22,10 +22,10 @@ from tests.support.watched_network import CrashError, FaultyStore
 
 from carrypost import testing
 from carrypost.errors import IllegalStateException, ResourceAllocationException
-from carrypost.events import Assigned, Done, Event, Handed, Published, Reason, Refused
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.journal import MESSAGE, MOM
+from carrypost.log.events import Assigned, Done, Event, Handed, Published, Reason, Refused
+from carrypost.log.journal import MESSAGE, MOM
 from carrypost.messaging.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
 from carrypost.messaging.leases import LEASE_OVER
 from carrypost.messaging.program_commands import (

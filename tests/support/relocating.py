@@ -14,7 +14,7 @@ import msgspec
 from tests.support.channels import World
 
 from carrypost.errors import LocalError
-from carrypost.events import Event
+from carrypost.log.events import Event
 from carrypost.model.ids import MessageId
 from carrypost.overlay import events
 from carrypost.overlay.modulators.modulator import Modulator

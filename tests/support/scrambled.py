@@ -20,12 +20,12 @@ from tests.support.hostile import Attacker, Message
 from carrypost import testing
 from carrypost.config import UNBOUNDED, Limits
 from carrypost.errors import JMSException, LocalError
-from carrypost.events import Event, Handed, Published
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
 from carrypost.gossip.wire.pieces import Blank, pack
 from carrypost.host import Host
+from carrypost.log.events import Event, Handed, Published
 from carrypost.messaging import control
 from carrypost.messaging.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
 from carrypost.messaging.incarnations import INCARNATION_BITS

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from carrypost.journal import Batch, Durability, Key, PieceOf, StoredMessage, Value
+from carrypost.log.journal import Batch, Durability, Key, PieceOf, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.node.store.store import Store

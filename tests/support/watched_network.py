@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 
 from tests.support import timers
 
-from carrypost import events, testing
+from carrypost import testing
 from carrypost.emu.engine.memory import MemoryStore
 from carrypost.errors import StateError
-from carrypost.events import Reason
-from carrypost.journal import Batch
+from carrypost.log import events
+from carrypost.log.events import Reason
+from carrypost.log.journal import Batch
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

@@ -24,11 +24,10 @@ from tools.copy_moves import COPY_TABLE
 from tools.document_programs import BLOCK, DOCUMENTS, programs
 
 import carrypost
-from carrypost import journal, naming
+from carrypost import naming
 from carrypost.config import Limits, Settings
 from carrypost.config.rules import written
 from carrypost.emu.scenario.scenario import CONTACT_MODELS, MODELS, Scenario
-from carrypost.events import Event, Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.copy_states import state_of
@@ -37,8 +36,10 @@ from carrypost.gossip.wire.checks import Refusal
 from carrypost.gossip.wire.pieces import full_mask
 from carrypost.host import Host
 from carrypost.java_names import is_java_name
+from carrypost.log import journal
+from carrypost.log.events import Event, Reason
+from carrypost.log.record import SCHEMA, Kind
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
-from carrypost.record import SCHEMA, Kind
 from tools import check
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -64,7 +64,7 @@ def test_the_wheel_runs_the_first_program_and_has_examples_scenarios_and_documen
     assert listed.split() == [f"learn/{name}" for name in SHIPPED]
     learn = tmp_path / "learn"
     assert {str(each.relative_to(learn)) for each in learn.rglob("*") if each.is_file()} == shipped()
-    found = output([installed.python, "-c", "from carrypost.files import shipped; print(shipped())"], tmp_path)
+    found = output([installed.python, "-c", "from carrypost.log.files import shipped; print(shipped())"], tmp_path)
     assert Path(found.strip(), "scenarios", "city_bus.toml").is_file()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from carrypost.events import LayerEvent
+from carrypost.log.events import LayerEvent
 from carrypost.model.ids import NodeId, node_bytes, node_of
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.circle import SignedCharter

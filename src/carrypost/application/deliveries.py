@@ -12,12 +12,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.application.subscriptions import Subscriptions
-from carrypost.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.gossip.holdings.destinations import CachedDestinations
 from carrypost.gossip.holdings.owners import DELIVERIES
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
+from carrypost.log.events import Confirmed, Delivered, Delivery, Reason
 from carrypost.model.recipients import may_have
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import msgspec
 from carrypost.application.ledger import Ledger
 from carrypost.application.tables import Table
 from carrypost.errors import ForgeryError, IllegalArgumentException, JMSSecurityException, LimitError
-from carrypost.journal import SEALING
+from carrypost.log.journal import SEALING
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.security import hpke, sealing

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.journal import SEEN
+from carrypost.log.journal import SEEN
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.journal import Journal
+    from carrypost.log.journal import Journal
 
 
 class Ledger:

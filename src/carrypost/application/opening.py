@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError
-from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.layer import Layer
-from carrypost.journal import SEALING
+from carrypost.log.events import PayloadWanted, Reason
+from carrypost.log.journal import SEALING
 from carrypost.model.address import SEALED, Kind, addressee, sealed_topic
 from carrypost.model.ids import node_bytes
 from carrypost.model.recipients import is_for
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.journal import Key, Value
+    from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.security.sealing import Seal
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from carrypost import journal as keys
 from carrypost.errors import IllegalArgumentException, MessageFormatException, PayloadError, StateError
-from carrypost.events import Reason, Stored
 from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
-from carrypost.journal import Durability
+from carrypost.log import journal as keys
+from carrypost.log.events import Reason, Stored
+from carrypost.log.journal import Durability
 from carrypost.model.address import CIRCLE, addressee, is_channel, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked

@@ -21,13 +21,13 @@ from carrypost.attach.flow import WAITING_MAX, Bodies, Credits
 from carrypost.attach.framing import PART_BYTES
 from carrypost.attach.values import MESSAGES, NEWS
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, ClaimLost, GivenUp, Receipt
 from carrypost.jms.provider import Program
+from carrypost.log.events import Browsed, ClaimLost, GivenUp, Receipt
 
 if TYPE_CHECKING:
     from carrypost.attach.line import Line
-    from carrypost.events import Handed
     from carrypost.jms.provider import News
+    from carrypost.log.events import Handed
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 

@@ -31,9 +31,9 @@ from carrypost.errors import (
     LocalError,
     ResourceAllocationException,
 )
-from carrypost.events import Browsed
 from carrypost.jms.provider import Perform, Provider
-from carrypost.journal import Durability
+from carrypost.log.events import Browsed
+from carrypost.log.journal import Durability
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Ack, Browsing
 from carrypost.messaging.program_commands import Command

@@ -17,8 +17,8 @@ import msgspec
 
 from carrypost import errors
 from carrypost.errors import JMSException, LocalError
-from carrypost.events import Handed
 from carrypost.jms.provider import News, NodeInfo, Perform
+from carrypost.log.events import Handed
 from carrypost.messaging import program_commands
 from carrypost.messaging.program_commands import Command
 from carrypost.model import descriptor as descriptors

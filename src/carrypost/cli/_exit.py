@@ -3,7 +3,7 @@
 What was typed wrong ends with a sentence on stderr and exit code 2: an option, a value, a path that leads nowhere or to
 the wrong kind of thing, a mistake in a file that people write. A node that is not there, or there already, and time
 that ran out have codes of their own. Everything else ends with 1: what the machine refuses, what is damaged
-(`carrypost.files` tells these apart). Only unexpected errors show a traceback.
+(`carrypost.log.files` tells these apart). Only unexpected errors show a traceback.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import typer
 
 from carrypost.config import units
 from carrypost.errors import LocalError
-from carrypost.files import read_bytes, refusing
+from carrypost.log.files import read_bytes, refusing
 
 if TYPE_CHECKING:
     from carrypost.jms.messages import Message

@@ -18,11 +18,11 @@ from carrypost.printing import many, printable
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
     from carrypost.cli._message_options import Wanted
-    from carrypost.events import OverlayState
     from carrypost.jms.consumer import Consumer
     from carrypost.jms.context import Context
     from carrypost.jms.messages import Message
     from carrypost.jms.openable import Openable
+    from carrypost.log.events import OverlayState
     from carrypost.overlay.modulators.modulator import Modulator
 
 _ANSWER_S = 30.0

@@ -31,7 +31,7 @@ from carrypost.cli._groups import Commands
 from carrypost.cli._options import option
 from carrypost.cli.demo.command import demo
 from carrypost.extensions import BUILD
-from carrypost.files import FULL, refused
+from carrypost.log.files import FULL, refused
 
 app = Commands("carrypost", pretty_exceptions_enable=False)
 

@@ -21,7 +21,7 @@ from carrypost.cli._progress import DESCRIPTION, bar
 from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.config.document import assigned
 from carrypost.errors import FileError, LocalError
-from carrypost.files import refusing, staged
+from carrypost.log.files import refusing, staged
 from carrypost.model.times import MICROSECONDS
 from carrypost.printing import many
 
@@ -164,7 +164,7 @@ def show(
     """
     needs_emulator()
     from carrypost.emu.records import files, log, summary  # noqa: PLC0415 - needed by this command only
-    from carrypost.record import Kind  # noqa: PLC0415
+    from carrypost.log.record import Kind  # noqa: PLC0415
 
     for path in records:
         for run in log.runs(files.read(path)):

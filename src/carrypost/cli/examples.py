@@ -10,7 +10,7 @@ import typer
 
 from carrypost.cli import _paths
 from carrypost.errors import LocalError
-from carrypost.files import partial, refusing, shipped
+from carrypost.log.files import partial, refusing, shipped
 
 SHIPPED: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "examples", "scenarios")
 """Files and folders that are shipped; links between them work in a copy, too."""

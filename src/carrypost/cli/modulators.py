@@ -13,7 +13,7 @@ from carrypost.cli._options import Changes, Config, Json, Node, option
 from carrypost.cli._output import figures, line, say, table
 from carrypost.cli._signals import orderly
 from carrypost.errors import LocalError
-from carrypost.files import read_bytes
+from carrypost.log.files import read_bytes
 
 if TYPE_CHECKING:
     from carrypost.config import Limits

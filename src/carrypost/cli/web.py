@@ -17,7 +17,7 @@ from carrypost.cli._extras import needs_pages, needs_records
 from carrypost.cli._options import option
 from carrypost.cli._output import line
 from carrypost.errors import LocalError, NodeError
-from carrypost.files import reason
+from carrypost.log.files import reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Handed
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 

@@ -17,17 +17,17 @@ from carrypost.daemon.receiving import Receiving
 from carrypost.daemon.subscription import Subscription
 from carrypost.daemon.transactions import Transactions
 from carrypost.errors import CarrypostError, JMSException, JMSSecurityException, ResourceAllocationException
-from carrypost.events import Unserved
 from carrypost.jms.provider import Perform, Program
 from carrypost.jms.reports import unserved
-from carrypost.journal import Durability
+from carrypost.log.events import Unserved
+from carrypost.log.journal import Durability
 from carrypost.messaging.program_commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
-    from carrypost.events import Handed
     from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
+    from carrypost.log.events import Handed
     from carrypost.messaging.commands import Ack
 
 C = TypeVar("C")

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from carrypost.daemon.subscription import Subscription
 from carrypost.errors import CarrypostError, JMSException
 from carrypost.jms.provider import Perform
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.messaging.commands import Late
 from carrypost.messaging.program_commands import CloseSession, Recover, Release
 
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
     from carrypost.daemon.copies import Copies
-    from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Handed
 
 _log = logging.getLogger("carrypost.daemon")
 S = TypeVar("S", bound=Subscription)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, Self
 from carrypost.daemon.connection import Client, Connection, Output, Wording
 from carrypost.daemon.program import Options
 from carrypost.errors import ConfigError, NodeError
-from carrypost.files import reason
+from carrypost.log.files import reason
 
 if TYPE_CHECKING:
     from carrypost.jms.provider import Provider

@@ -17,8 +17,8 @@ from carrypost.model import address
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Handed
 
 
 class Subscription:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from carrypost.daemon.subscription import Subscription
     from carrypost.errors import CarrypostError
-    from carrypost.events import Handed
     from carrypost.gossip.draft import Draft
+    from carrypost.log.events import Handed
 
 S = TypeVar("S", bound="Subscription")
 TRANSACTIONS_MAX: Final = 16

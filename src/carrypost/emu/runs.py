@@ -18,7 +18,7 @@ from carrypost.emu.scenario.checks import check_seed, seed_of
 from carrypost.emu.scenario.inputs import read_inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 from carrypost.traces.contacts import Contact
 
 Watch = Callable[[Progress], None]

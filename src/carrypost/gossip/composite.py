@@ -25,10 +25,10 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.events import Reason
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.holdings import Holdings
-    from carrypost.journal import Key, Value
+    from carrypost.log.events import Reason
+    from carrypost.log.journal import Key, Value
 
 Stored = Mapping[bytes, Sequence[tuple[bytes, bytes]]]
 """Rows from before a restart by family: the rest of the name, and the value, in the order of the names."""

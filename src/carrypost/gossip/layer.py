@@ -29,17 +29,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mypy_extensions import mypyc_attr
 
-from carrypost.journal import CORE, LAYERS
+from carrypost.log.journal import CORE, LAYERS
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.events import Reason
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.journal import Journal, Key, Value
+    from carrypost.log.events import Reason
+    from carrypost.log.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 

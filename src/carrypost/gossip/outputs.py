@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from carrypost.events import Dropped, Expired, Passed, Reason, Received, Refused
 from carrypost.gossip.wire.frames import Frame, Transmission, coalesce
-from carrypost.journal import Journal, Retractable
+from carrypost.log.events import Dropped, Expired, Passed, Reason, Received, Refused
+from carrypost.log.journal import Journal, Retractable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.config import Limits
-    from carrypost.events import Event, Reception
+    from carrypost.log.events import Event, Reception
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.config import Settings
-    from carrypost.events import Event, PayloadWanted
     from carrypost.gossip.wire.frames import Transmission
     from carrypost.host.host import Host
-    from carrypost.journal import Batch
+    from carrypost.log.events import Event, PayloadWanted
+    from carrypost.log.journal import Batch
     from carrypost.model.descriptor import Descriptor
     from carrypost.overlay.modulators.modules import CompileWanted
 

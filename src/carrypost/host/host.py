@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from carrypost.application.circle_commands import CircleCommands
 from carrypost.errors import LocalError, StateError
-from carrypost.events import Delivery, Reason
 from carrypost.gossip.discovery.neighbour import LINKED
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState, state_of
@@ -33,6 +32,7 @@ from carrypost.gossip.wire import frames as fr
 from carrypost.host.held import HeldCopy, holding
 from carrypost.host.overview import Overview, overview
 from carrypost.host.parts import Parts
+from carrypost.log.events import Delivery, Reason
 from carrypost.messaging.programs import MessagingCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.pattern import entry, whole_destination
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from random import Random
 
     from carrypost.config import Settings
-    from carrypost.events import Event
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.island.routes import Graph
-    from carrypost.journal import Batch, Key, Value
+    from carrypost.log.events import Event
+    from carrypost.log.journal import Batch, Key, Value
     from carrypost.messaging.commands import UnitOfWork
     from carrypost.model.descriptor import AttributeValue, Descriptor
     from carrypost.model.headers import Headers

@@ -28,7 +28,7 @@ from carrypost.host.recovery import Recovery
 from carrypost.host.steps import Steps
 from carrypost.host.units_of_work import UnitsOfWork
 from carrypost.island.island import Island
-from carrypost.journal import MOM
+from carrypost.log.journal import MOM
 from carrypost.order.groups import Order
 from carrypost.overlay.commands import ChannelTopics
 from carrypost.overlay.overlay import OverlayLayer

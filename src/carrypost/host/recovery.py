@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost import journal as keys
-from carrypost.events import Reason
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.pieces import full_mask
-from carrypost.journal import Key, StoredMessage, Value
+from carrypost.log import journal as keys
+from carrypost.log.events import Reason
+from carrypost.log.journal import Key, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

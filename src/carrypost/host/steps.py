@@ -22,10 +22,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import IllegalStateException
-from carrypost.events import Done
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer
-from carrypost.journal import DATE
+from carrypost.log.events import Done
+from carrypost.log.journal import DATE
 from carrypost.model.times import MICROSECONDS, NEVER
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.removals import Removals
     from carrypost.host.units_of_work import UnitsOfWork
-    from carrypost.journal import Batch
+    from carrypost.log.journal import Batch
     from carrypost.model.ids import MessageId
 
 _DATE_US = 60 * MICROSECONDS

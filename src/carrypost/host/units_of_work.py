@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.application.publishing import Stamp
 from carrypost.errors import IllegalStateException, LocalError, ResourceAllocationException
-from carrypost.events import Published
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer, Layers
+from carrypost.log.events import Published
 from carrypost.model.address import is_channel
 from carrypost.model.headers import Headers
 from carrypost.security.sealing import as_published

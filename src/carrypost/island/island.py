@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from carrypost.events import Reachable, Unreachable
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState
@@ -18,13 +17,13 @@ from carrypost.island.relaying import Relaying
 from carrypost.island.routes import Routes, distances
 from carrypost.island.survey import Survey
 from carrypost.island.ways import Ways
+from carrypost.log.events import Reachable, Unreachable
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from carrypost.events import Reason
     from carrypost.gossip.acked.acked import Acked
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
     from carrypost.island.routes import Graph
+    from carrypost.log.events import Reason
     from carrypost.model.ids import NodeId
 
 

@@ -36,11 +36,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from carrypost.events import Reason
 from carrypost.gossip.acked.acked import STRAIGHT_US
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.slots import bits
+from carrypost.log.events import Reason
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.recipients import recipients
 from carrypost.model.times import NEVER

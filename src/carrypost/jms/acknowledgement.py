@@ -15,13 +15,13 @@ from carrypost.errors import IllegalStateException, JMSException, TransactionInP
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import NODE_LOST, is_lost
 from carrypost.jms.units_of_work import SessionUnitsOfWork
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.messaging.commands import Late
 from carrypost.messaging.leases import LEASE_OVER
 from carrypost.messaging.program_commands import Defer, Recover
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed
+    from carrypost.log.events import Handed
 
 UNACKNOWLEDGED_MAX = 10_000
 """Number of messages that a session may have unacknowledged: a program that never acknowledges gets an exception."""

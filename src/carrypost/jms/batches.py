@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed
     from carrypost.jms.messages import Message
+    from carrypost.log.events import Handed
 
 BATCH_MAX = 32
 """Number of messages of one batch: larger ones did not measurably reduce the cost of a hop between threads."""

@@ -11,19 +11,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.events import ClaimLost, OverlayTold, Unserved
 from carrypost.jms.caller import Caller
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.jms.temporary import Temporaries
+from carrypost.log.events import ClaimLost, OverlayTold, Unserved
 from carrypost.messaging.program_commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed, OverlayState
     from carrypost.jms.intake import Intake
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import News, Provider, Source
+    from carrypost.log.events import Handed, OverlayState
 
 
 class Connection:

@@ -12,11 +12,11 @@ from carrypost.jms.jobs import Job
 from carrypost.jms.messages.message import check_individual
 
 if TYPE_CHECKING:
-    from carrypost.events import OverlayState
     from carrypost.jms.destinations import Destination
     from carrypost.jms.intake import Intake, Listener
     from carrypost.jms.messages import Message
     from carrypost.jms.session import Session
+    from carrypost.log.events import OverlayState
     from carrypost.overlay.modulators.modulator import Modulator
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carrypost.events import Browsed
+    from carrypost.log.events import Browsed
     from carrypost.messaging.commands import Browsing
     from carrypost.model.descriptor import Descriptor
 

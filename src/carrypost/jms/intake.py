@@ -29,18 +29,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ListenerException, MessageFormatException
-from carrypost.events import ERROR_MAX
 from carrypost.jms.announcements import Announcements
 from carrypost.jms.batches import BATCH_BYTES_MAX, Batch
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.pause import Pause
 from carrypost.jms.provider import is_lost
+from carrypost.log.events import ERROR_MAX
 from carrypost.messaging.program_commands import Credit, GoOn, Recover, Release
 from carrypost.model.address import addressee, written
 from carrypost.printing import raised
 
 if TYPE_CHECKING:
-    from carrypost.events import GivenUp, Handed
     from carrypost.jms.acknowledgement import Acknowledgement
     from carrypost.jms.caller import Kinds
     from carrypost.jms.consumer_options import ConsumerOptions
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import NodeInfo
     from carrypost.jms.reports import Reports
     from carrypost.jms.units_of_work import SessionUnitsOfWork
+    from carrypost.log.events import GivenUp, Handed
 
 Listener = Callable[["Message"], Awaitable[None] | None]
 _RENEWALS = 4

@@ -15,10 +15,10 @@ from carrypost.jms.pause import pause_s
 from carrypost.messaging.program_commands import Recover, Retry
 
 if TYPE_CHECKING:
-    from carrypost.events import Handed
     from carrypost.jms.intake import Inbox, Intake, Listener
     from carrypost.jms.messages import Message
     from carrypost.jms.reports import Reports
+    from carrypost.log.events import Handed
 
 _log = logging.getLogger("carrypost.jms")
 

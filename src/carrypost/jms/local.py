@@ -15,7 +15,11 @@ from functools import cached_property, partial
 from typing import Any, ClassVar, TypeVar
 
 from carrypost.errors import IllegalStateException, JMSException, NameNotFoundException
-from carrypost.events import (
+from carrypost.host import Host
+from carrypost.host.driving import ProgramDriver
+from carrypost.jms.host_commands import HostCommand, translating
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST, ConsumerNews, NodeInfo, Perform, Performed, Program, Provider
+from carrypost.log.events import (
     Advertised,
     Browsed,
     ClaimLost,
@@ -28,11 +32,7 @@ from carrypost.events import (
     Receipt,
     Unserved,
 )
-from carrypost.host import Host
-from carrypost.host.driving import ProgramDriver
-from carrypost.jms.host_commands import HostCommand, translating
-from carrypost.jms.provider import NODE_ENDED, NODE_LOST, ConsumerNews, NodeInfo, Perform, Performed, Program, Provider
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Browsing, Followed, UnitOfWork
 from carrypost.messaging.discovery import Discovered

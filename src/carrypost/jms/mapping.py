@@ -12,7 +12,6 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import IllegalArgumentException, MessageFormatException
-from carrypost.events import Handed
 from carrypost.gossip.draft import Draft
 from carrypost.jms.caller import SAME, Kinds
 from carrypost.jms.destinations import ChannelTopic, Destination, Topic, check_one
@@ -21,6 +20,7 @@ from carrypost.jms.messages.foreign import converted
 from carrypost.jms.messages.headers import delivery_time_ms, expiration_ms
 from carrypost.jms.messages.message import Acknowledger, Origin
 from carrypost.jms.modes import DeliveryMode
+from carrypost.log.events import Handed
 from carrypost.model import visible
 from carrypost.model.address import is_channel
 from carrypost.model.descriptor import Descriptor, Ordering

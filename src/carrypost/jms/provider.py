@@ -13,9 +13,9 @@ from typing import ClassVar, NamedTuple, Protocol, TypeVar
 from carrypost.config import Limits
 from carrypost.config.settings import Messaging
 from carrypost.errors import JMSException
-from carrypost.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.gossip.draft import Draft
-from carrypost.journal import Durability
+from carrypost.log.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
+from carrypost.log.journal import Durability
 from carrypost.messaging.commands import Ack
 from carrypost.messaging.program_commands import Command, Credit, GoOn
 from carrypost.model.descriptor import Descriptor

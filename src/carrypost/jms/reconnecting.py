@@ -23,7 +23,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import msgspec
 
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, NoNodeError
-from carrypost.events import Handed
 from carrypost.jms.open_objects import Opened, OpenedConnection, OpenedConsumer, OpenedSession, OpenObjects
 from carrypost.jms.provider import (
     NODE_ENDED,
@@ -37,6 +36,7 @@ from carrypost.jms.provider import (
     Provider,
     is_lost,
 )
+from carrypost.log.events import Handed
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Subscribe
 from carrypost.messaging.program_commands import Command

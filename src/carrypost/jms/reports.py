@@ -13,8 +13,8 @@ from carrypost.jms.caller import Caller, is_called_by
 from carrypost.model.address import addressee, written
 
 if TYPE_CHECKING:
-    from carrypost.events import Unserved
     from carrypost.jms.provider import Source
+    from carrypost.log.events import Unserved
 
 ExceptionListener = Callable[[JMSException], Awaitable[None] | None]
 _log = logging.getLogger("carrypost.jms")

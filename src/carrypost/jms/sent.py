@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable
 from weakref import WeakValueDictionary
 
 from carrypost.errors import DeliveryTimeoutException, IllegalStateException, JMSException
-from carrypost.events import TIMEOUT, Receipt, SendState
 from carrypost.gossip.draft import Draft
 from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, seconds
+from carrypost.log.events import TIMEOUT, Receipt, SendState
 from carrypost.messaging.commands import Followed
 from carrypost.model.address import addressee, is_held
 from carrypost.model.descriptor import Descriptor

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.events import GivenUp, OverlayState, Receipt, SendState
 from carrypost.jms.acknowledgement import TransactedAcknowledgement, acknowledgement_of
 from carrypost.jms.bodies import message_of
 from carrypost.jms.caller import Caller
@@ -29,7 +28,8 @@ from carrypost.jms.pause import pause_s
 from carrypost.jms.sent import Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.jms.units_of_work import SessionUnitsOfWork
-from carrypost.journal import Durability
+from carrypost.log.events import GivenUp, OverlayState, Receipt, SendState
+from carrypost.log.journal import Durability
 from carrypost.messaging.program_commands import Browse, CloseConsumer, CloseSession, Consume, Follow, Modulate, Recover
 from carrypost.model import visible
 from carrypost.model.times import MICROSECONDS
@@ -37,12 +37,12 @@ from carrypost.model.times import MICROSECONDS
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from carrypost.events import Browsed
     from carrypost.jms.messages.message import Message
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
     from carrypost.jms.reports import Reports
     from carrypost.jms.temporary import Temporaries
+    from carrypost.log.events import Browsed
     from carrypost.model.ids import MessageId
 
 CONTEXT_CLOSED = "this context is closed: create another"

@@ -14,7 +14,7 @@ from typing import Any
 from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import Perform, Performed, Provider
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.messaging.commands import Ack, Late
 from carrypost.model.descriptor import Descriptor
 

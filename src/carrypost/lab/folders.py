@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.errors import LocalError
-from carrypost.files import PARTIAL, abandoned, partial, refused, refusing
 from carrypost.lab.objects import AnyFolder, Folder, ObjectFolder, readable
 from carrypost.lab.schemas import Table
 from carrypost.lab.spark import parts as tasks
+from carrypost.log.files import PARTIAL, abandoned, partial, refused, refusing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 
 from carrypost.errors import LocalError
-from carrypost.files import refused, refusing
 from carrypost.lab.spark import hadoop
+from carrypost.log.files import refused, refusing
 
 _AT_ONCE = 16
 """Objects that are moved at the same time: each waits for the network."""

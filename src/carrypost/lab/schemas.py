@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import LocalError
-from carrypost.record import SCHEMA
+from carrypost.log.record import SCHEMA
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException
-from carrypost.events import OverlayState, OverlayTold
 from carrypost.gossip.composite import Part
+from carrypost.log.events import OverlayState, OverlayTold
 from carrypost.messaging.state import destination_of
 from carrypost.model.address import is_channel
 from carrypost.model.times import NEVER

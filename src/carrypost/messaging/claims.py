@@ -26,8 +26,8 @@ import msgspec
 
 from carrypost.application.agenda import Agenda
 from carrypost.application.tables import Table
-from carrypost.events import ClaimLost, Handed, Reason
 from carrypost.gossip.composite import Part, Stored
+from carrypost.log.events import ClaimLost, Handed, Reason
 from carrypost.messaging.confirmations import Confirmations
 from carrypost.messaging.pins import Pins
 from carrypost.messaging.session_order import SessionOrder

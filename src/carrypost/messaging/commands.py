@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from carrypost.gossip.draft import Draft
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import Entry

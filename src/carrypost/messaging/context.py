@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from carrypost.application.control_outbox import ControlOutbox
 from carrypost.application.ledger import Ledger
-from carrypost.journal import MOM
+from carrypost.log.journal import MOM
 from carrypost.messaging.channels import Channels
 from carrypost.messaging.control import CONTROL
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.interest.own_interests import OwnInterests
     from carrypost.gossip.outputs import Outputs
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.journal import Journal
+    from carrypost.log.journal import Journal
     from carrypost.messaging.channels import Overlay
     from carrypost.model.ids import NodeId
 

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from carrypost.application.control import ItemKinds
-from carrypost.events import ERROR_MAX, DeadLetter
+from carrypost.log.events import ERROR_MAX, DeadLetter
 from carrypost.messaging.admission import RECEIVERS_MAX
 from carrypost.messaging.incarnations import NUMBER_MAX
 from carrypost.model import address

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import ERROR_MAX, DeadLetter
+from carrypost.log.events import ERROR_MAX, DeadLetter
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.headers import DESTINATION_MAX

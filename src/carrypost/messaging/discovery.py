@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from carrypost.application.control import ROOM_BYTES
 from carrypost.errors import ResourceAllocationException
-from carrypost.events import LayerEvent
 from carrypost.gossip.composite import Part
 from carrypost.gossip.transfers.budget import Budget
+from carrypost.log.events import LayerEvent
 from carrypost.messaging import control
 from carrypost.messaging.admission import (
     ANSWER_US,

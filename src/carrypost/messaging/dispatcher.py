@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import GivenUp, Reason
+from carrypost.log.events import GivenUp, Reason
 from carrypost.messaging.dead_letters import letters_of, letters_of_topic
 from carrypost.model import address
 

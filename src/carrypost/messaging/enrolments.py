@@ -17,8 +17,8 @@ import msgspec
 from carrypost.application.control_outbox import Subject
 from carrypost.application.tables import Table
 from carrypost.errors import ForgeryError
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
+from carrypost.log.events import Reason
 from carrypost.messaging import incarnations
 from carrypost.messaging.control import Enrol, Leave
 from carrypost.model import address

@@ -18,9 +18,9 @@ import msgspec
 from carrypost.application.control_outbox import UnstoredItem
 from carrypost.application.tables import Marks
 from carrypost.errors import InvalidDestinationException, JMSException
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import Reason
 from carrypost.messaging.control import FAILED, HANDED_OVER, Outcome
 from carrypost.messaging.held_topics import HeldTopic, HeldTopics
 from carrypost.model import address

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Assigned, Event, Receipt, SendState
-from carrypost.record import Kind
+from carrypost.log.events import Assigned, Event, Receipt, SendState
+from carrypost.log.record import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from carrypost.record import Append, Record
+    from carrypost.log.record import Append, Record
 
 _KINDS = {SendState.EXPIRED: Kind.FAILURE, SendState.FAILED: Kind.FAILURE, SendState.DELIVERED: Kind.RECEIPT}
 

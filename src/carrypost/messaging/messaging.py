@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from carrypost import record
-from carrypost.events import Unserved
 from carrypost.gossip.composite import Composite
-from carrypost.journal import MOM
+from carrypost.log import record
+from carrypost.log.events import Unserved
+from carrypost.log.journal import MOM
 from carrypost.messaging import leases, log_rows
 from carrypost.messaging.claims import Claims
 from carrypost.messaging.commands import Late

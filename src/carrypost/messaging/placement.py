@@ -22,9 +22,9 @@ from carrypost.errors import (
     PatternError,
     ResourceAllocationException,
 )
-from carrypost.events import LayerEvent
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.transfers.budget import Budget
+from carrypost.log.events import LayerEvent
 from carrypost.messaging import control
 from carrypost.messaging.admission import (
     PLACE_UNITS,

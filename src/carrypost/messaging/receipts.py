@@ -20,8 +20,8 @@ import msgspec
 
 from carrypost.application.agenda import Agenda
 from carrypost.application.tables import Table
-from carrypost.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.gossip.composite import Part, Stored
+from carrypost.log.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.messaging.commands import Followed
 from carrypost.messaging.control import DELIVERED, FAILED, HANDED_OVER
 from carrypost.model import address, ids

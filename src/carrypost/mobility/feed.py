@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from carrypost.errors import ConfigError, LocalError
-from carrypost.files import refused
+from carrypost.log.files import refused
 from carrypost.mobility.paths import clock_s
 from carrypost.mobility.routes import RouteTypes, described
 from carrypost.traces.csvfiles import CsvRow, Line, read_text, rows

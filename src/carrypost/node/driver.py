@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from carrypost.config import Settings
 from carrypost.config.settings import PACKET_BYTES
 from carrypost.errors import NodeError, StateError
-from carrypost.events import Event, HostLost, PayloadWanted
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire import codec, frames
 from carrypost.gossip.wire.cloud_frames import LinkState
@@ -24,7 +23,8 @@ from carrypost.gossip.wire.frames import Announce, Frame, Profile, Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
-from carrypost.journal import Batch, Key, Value
+from carrypost.log.events import Event, HostLost, PayloadWanted
+from carrypost.log.journal import Batch, Key, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS, NEVER

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from carrypost.errors import CarrypostError, ConfigError, LocalError, NodeError, RunningError
-from carrypost.files import FULL, keep_entry, reason, refused
+from carrypost.log.files import FULL, keep_entry, reason, refused
 from carrypost.model.ids import NodeId, base32, from_base32, is_node_id
 from carrypost.node.settings import NodeSettings
 from carrypost.security.identity import Identity

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, Self
 
 from carrypost.errors import StateError
-from carrypost.events import ClaimLost, Event
 from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
-from carrypost.journal import DATE, INCARNATION, Key, Value
+from carrypost.log.events import ClaimLost, Event
+from carrypost.log.journal import DATE, INCARNATION, Key, Value
 from carrypost.model.ids import node_prefix
 from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS

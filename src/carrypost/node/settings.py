@@ -25,7 +25,7 @@ from carrypost.config.rules import Fields, changed, number, size, table, text, t
 from carrypost.config.rules import differences as tables_differ
 from carrypost.config.settings import ROUTING
 from carrypost.errors import ConfigError
-from carrypost.files import read_text
+from carrypost.log.files import read_text
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
 CONTROL_FILE = "control.sock"

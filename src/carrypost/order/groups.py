@@ -17,11 +17,11 @@ from operator import attrgetter, is_
 from typing import TYPE_CHECKING, NamedTuple
 
 from carrypost.errors import OrderError
-from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import DELIVERED_IN_ORDER, ORDER
 from carrypost.gossip.holdings.usage import Usage
 from carrypost.gossip.layer import Layer
-from carrypost.journal import ORDER as ORDER_ROWS
+from carrypost.log.events import Reason
+from carrypost.log.journal import ORDER as ORDER_ROWS
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.order import rows
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.journal import Key, Value
+    from carrypost.log.journal import Key, Value
     from carrypost.model.ids import MessageId, NodeId
 
 _PENDING_PART = 2

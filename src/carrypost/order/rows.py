@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import StoreError
-from carrypost.journal import ORDER
+from carrypost.log.journal import ORDER
 from carrypost.model.descriptor import SEQUENCE_BITS, Ordering, Predecessor
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
@@ -19,7 +19,7 @@ from carrypost.order.causal import Last
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from carrypost.journal import Key
+    from carrypost.log.journal import Key
     from carrypost.order.causal import Group
 
 _encode = msgspec.msgpack.Encoder().encode

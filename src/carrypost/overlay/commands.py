@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, InvalidSelectorException, LocalError
-from carrypost.events import OverlayState
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import OverlayState
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER

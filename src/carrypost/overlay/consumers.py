@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from carrypost.errors import DecodeError, IllegalArgumentException, LocalError, RemoteError
-from carrypost.events import PayloadWanted, Reason
+from carrypost.log.events import PayloadWanted, Reason
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.recipient_lists import nodes

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from carrypost.events import LayerEvent
+from carrypost.log.events import LayerEvent
+from carrypost.log.record import Kind
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.items import Role
-from carrypost.record import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from carrypost.events import Event
-    from carrypost.record import Append, Record
+    from carrypost.log.events import Event
+    from carrypost.log.record import Append, Record
 
 FIRST: Final = "first"
 NEARER: Final = "nearer"

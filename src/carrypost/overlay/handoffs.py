@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from carrypost.events import Reason
+from carrypost.log.events import Reason
 from carrypost.model.headers import ORIGIN_BYTES_MAX
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER

@@ -41,9 +41,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from carrypost.errors import LocalError, RemoteError
-from carrypost.events import LayerEvent, Reason
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.usage import Usage
+from carrypost.log.events import LayerEvent, Reason
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.journal import Journal
+    from carrypost.log.journal import Journal
     from carrypost.overlay.topology import Topology
 
 _AGAIN_US = 5_000_000

@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from carrypost import record
 from carrypost.application.ledger import KnownRows, Ledger
 from carrypost.errors import RemoteError, StateError
-from carrypost.events import PayloadWanted, Reason
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.log import record
+from carrypost.log.events import PayloadWanted, Reason
 from carrypost.model import address
 from carrypost.model.ids import NodeId, shown
 from carrypost.model.pattern import entry
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.island.island import Island
-    from carrypost.journal import Key, Value
+    from carrypost.log.journal import Key, Value
     from carrypost.model.ids import MessageId
     from carrypost.overlay.modulators.modulator import Meter, Modulator
 

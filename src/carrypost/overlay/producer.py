@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import LOG
+from carrypost.log.events import Reason
 from carrypost.model.address import channel_of
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.items import CURSORS_MAX, Progress, Replay, Role, Sent, cursor_pages, event_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.journal import Journal
+    from carrypost.log.journal import Journal
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.clients import ClientManager

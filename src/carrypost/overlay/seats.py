@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.events import PayloadWanted
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import PayloadWanted
 from carrypost.model import address
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
-from carrypost.events import SendState
 from carrypost.jms import circles, consumer, context, jobs, producer, queue_browser, requestor, sent
 from carrypost.jms.batches import BATCH_MAX, Batch
 from carrypost.jms.durations import Duration, in_seconds, seconds
 from carrypost.jms.messages.message import check_individual
+from carrypost.log.events import SendState
 from carrypost.model.ids import NodeId
 from carrypost.sync.messages import Message, as_message, as_queue, as_topic
 from carrypost.sync.methods import Blocking, Closing, blocking, documented, each, entered, hopping, passing, reading

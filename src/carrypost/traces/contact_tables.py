@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
-from carrypost.files import refused
+from carrypost.log.files import refused
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.csvfiles import CONTACT_COLUMNS, HEARD, Line, check_columns
 

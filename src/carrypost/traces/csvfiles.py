@@ -22,7 +22,7 @@ from typing import IO, Any, NamedTuple
 
 from carrypost.config.rules import nearest
 from carrypost.errors import LocalError
-from carrypost.files import refused
+from carrypost.log.files import refused
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 

@@ -27,7 +27,7 @@ from carrypost.cli._joining import Joined, explained
 from carrypost.cli.console.actions import Actions
 from carrypost.cli.console.words import PROMPT, Line, parse
 from carrypost.errors import CarrypostError, IllegalStateException, LocalError
-from carrypost.files import refused
+from carrypost.log.files import refused
 
 T = TypeVar("T")
 _HISTORY = "console.history"

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import msgspec
 
 from carrypost.errors import LocalError, RunningError
-from carrypost.files import refusing
+from carrypost.log.files import refusing
 
 try:
     import fcntl

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from carrypost.errors import CarrypostError
-from carrypost.files import refusing
-from carrypost.record import Kind, Record, Row
+from carrypost.log.files import refusing
+from carrypost.log.record import Kind, Record, Row
 
 _EVERY_S = 0.1
 _BEHIND_S = 0.3

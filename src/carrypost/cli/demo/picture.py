@@ -20,7 +20,7 @@ from rich.text import Text
 
 from carrypost.cli.demo.cast import ALONE, HILL, LAKE, Cast
 from carrypost.cli.demo.ledger import Ledger
-from carrypost.record import REDELIVERED, Kind, Row
+from carrypost.log.record import REDELIVERED, Kind, Row
 
 _PLACES = {HILL: "Hill village", ALONE: "far from both", LAKE: "Lake village"}
 """Places from left to right, and their titles."""

@@ -21,7 +21,7 @@ from carrypost.cli.demo.picture import Picture
 from carrypost.cli.demo.stomp_client import StompClient
 from carrypost.daemon.stomp.server import TOKEN_FILE
 from carrypost.errors import DeliveryTimeoutException
-from carrypost.events import SendState
+from carrypost.log.events import SendState
 
 INTRODUCTION = (
     "Six nodes on this machine, each a process with a key, a disk and a UDP port of its own. Anna "

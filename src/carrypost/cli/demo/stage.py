@@ -19,7 +19,7 @@ from carrypost.cli.demo.folder import RecordFolder, claimed
 from carrypost.cli.demo.ledger import Ledger, UnexpectedError
 from carrypost.cli.demo.picture import Picture
 from carrypost.errors import JMSException, NodeError
-from carrypost.files import refusing
+from carrypost.log.files import refusing
 from carrypost.printing import many
 
 _LAST_WORDS_S = 2.0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from carrypost.errors import ConfigError, NodeError
-from carrypost.files import reason
+from carrypost.log.files import reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from carrypost.daemon.openwire.mapping import Copy
-    from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Handed
 
 _HEAD = struct.pack(">bi?", wire.MessageDispatch.number, 0, False)
 _PLACE, _COUNT, _LENGTH = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")

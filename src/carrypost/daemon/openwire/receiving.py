@@ -31,7 +31,7 @@ from carrypost.errors import (
 from carrypost.jms.consumer_options import ConsumerOptions, asked, queue_selector
 from carrypost.jms.destinations import Destination, Topic, resolved
 from carrypost.jms.enumeration import Enumeration
-from carrypost.journal import Durability
+from carrypost.log.journal import Durability
 from carrypost.messaging import program_commands as do
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from carrypost.daemon.copies import Copies
     from carrypost.daemon.openwire.shared import Shared
     from carrypost.daemon.transactions import Transaction
-    from carrypost.events import Browsed, Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Browsed, Handed
     from carrypost.model.descriptor import Descriptor
 
 CONSUMERS_MAX = 1_000

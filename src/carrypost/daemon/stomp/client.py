@@ -39,8 +39,8 @@ from carrypost.version import __version__
 if TYPE_CHECKING:
     from carrypost.daemon.connection import Output
     from carrypost.daemon.copies import Copies
-    from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Handed
 
 _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from carrypost.daemon.copies import Copies
     from carrypost.daemon.stomp.codec import Decoder
     from carrypost.errors import CarrypostError
-    from carrypost.events import Handed
     from carrypost.jms.provider import Provider
+    from carrypost.log.events import Handed
     from carrypost.messaging.commands import Receive, Subscribe
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"

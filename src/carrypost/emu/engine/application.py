@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from mypy_extensions import mypyc_attr
 
-from carrypost import events
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.errors import LocalError
-from carrypost.events import Delivered, Event
+from carrypost.log import events
+from carrypost.log.events import Delivered, Event
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, shown
 from carrypost.model.times import MICROSECONDS

@@ -19,12 +19,12 @@ from carrypost.emu.engine.memory import MemoryStore
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import StateError
-from carrypost.events import Event, PayloadWanted, Published
 from carrypost.gossip.wire.frames import Frame, Transmission
 from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
-from carrypost.journal import Batch
+from carrypost.log.events import Event, PayloadWanted, Published
+from carrypost.log.journal import Batch
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.privilege import Privilege, privilege

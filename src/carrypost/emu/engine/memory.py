@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 from carrypost.config import Limits
 from carrypost.errors import StateError
 from carrypost.gossip.wire.payloads import assemble_payload
-from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
+from carrypost.log.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

@@ -30,10 +30,11 @@ from carrypost.emu.engine.scheduler import Scheduler
 from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.checks import check_callable, check_flag, check_name, microseconds
 from carrypost.errors import LocalError, StateError
-from carrypost.events import Event
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
+from carrypost.log.events import Event
+from carrypost.log.record import Kind, Record
 from carrypost.model.address import exactly
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
 from carrypost.model.ids import MessageId, NodeId
@@ -41,7 +42,6 @@ from carrypost.model.privilege import Privilege
 from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.record import Kind, Record
 from carrypost.traces.contacts import Contact
 from carrypost.version import __version__
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from carrypost.emu.engine.delivery_paths import DeliveryPaths, along
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.engine.radio import Radio
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ from pathlib import Path
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import LocalError
-from carrypost.files import staged
+from carrypost.log.files import staged
+from carrypost.log.record import Kind, Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind, Record
 from carrypost.traces.contacts import FOREVER_US, Contact
 from carrypost.traces.csvfiles import HEARD
 

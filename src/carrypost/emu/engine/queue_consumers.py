@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from carrypost.emu.engine.driver import EmulatedDriver
-from carrypost.events import Handed
+from carrypost.log.events import Handed
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.model import address

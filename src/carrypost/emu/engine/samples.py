@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.engine.radio import Radio
-from carrypost.record import Kind, Record
+from carrypost.log.record import Kind, Record
 
 DATAGRAM = "datagram"
 """Kind of the bytes around the frames of a datagram."""

@@ -30,7 +30,7 @@ from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.engine.queue_consumers import QueueConsumers
 from carrypost.emu.scenario.tables import MESSAGES_MAX, RANDOM, WorkloadTable
 from carrypost.errors import ConfigError
-from carrypost.events import Delivered, Event, Handed
+from carrypost.log.events import Delivered, Event, Handed
 from carrypost.model.address import exactly
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator

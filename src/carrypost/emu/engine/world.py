@@ -26,14 +26,14 @@ from carrypost.emu.records.recorder import Recorder
 from carrypost.emu.scenario.inputs import Inputs
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import OrderError, StateError
-from carrypost.events import Event, Reason
 from carrypost.extensions import BUILD
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.log.events import Event, Reason
+from carrypost.log.record import Kind, Record
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.record import Kind, Record
 from carrypost.security.identity import Identity
 from carrypost.traces.contacts import Contact, clipped
 from carrypost.traces.csvfiles import HEARD

@@ -29,8 +29,8 @@ from carrypost.emu.records.log import Log, log_of
 from carrypost.emu.runs import run
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import LocalError
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 from carrypost.version import __version__
 
 Pair = tuple[int, int]

@@ -27,7 +27,7 @@ from carrypost.config.rules import written
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.emu.scenario.tables import ZERO
 from carrypost.errors import ConfigError, FileError
-from carrypost.files import read_text, staged
+from carrypost.log.files import read_text, staged
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.encounters import Encounters
 

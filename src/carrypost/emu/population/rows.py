@@ -29,8 +29,8 @@ from carrypost.emu.population.flow import Gain
 from carrypost.emu.population.plan import Plan
 from carrypost.emu.population.windows import Part
 from carrypost.emu.records.files import ROWS_MAX, encoded_batch
+from carrypost.log.record import Kind, Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind, Record
 from carrypost.traces.encounters import Encounters
 
 

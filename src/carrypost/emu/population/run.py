@@ -20,8 +20,8 @@ from carrypost.emu.population.rows import Batches, Receptions, Rows, Tally, conc
 from carrypost.emu.population.windows import Part, contacts_of, parts, steps_of
 from carrypost.emu.records.files import Records, Sink
 from carrypost.emu.scenario.scenario import Scenario
+from carrypost.log.record import Kind, Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind, Record
 from carrypost.traces.contacts import Contact
 
 Watch = Callable[[Progress], None]

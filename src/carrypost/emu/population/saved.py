@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from carrypost.emu.population.plan import Messages, Plan, Stays
 from carrypost.emu.population.rows import Rows, Tally
-from carrypost.files import refusing, staged
+from carrypost.log.files import refusing, staged
 from carrypost.traces.encounters import Encounters
 
 _NOTES = b"notes"

@@ -22,7 +22,7 @@ import numpy as np
 
 from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.log import KIND, MISSING, Before, Log
-from carrypost.record import AGAIN, REDELIVERED, Kind
+from carrypost.log.record import AGAIN, REDELIVERED, Kind
 
 DELAYS = TDELAY, LTCY, CODLVDELAY = "tdelay", "ltcy", "codlvdelay"
 NEVER = np.iinfo(np.int64).min

@@ -1,6 +1,6 @@
 """The record of an emulated run as Arrow tables and Parquet files.
 
-Rows come in columns of Python values (`carrypost.record.Record`) and leave, some hundred thousand at a time, as Arrow
+Rows come in columns of Python values (`log.record.Record`) and leave, some hundred thousand at a time, as Arrow
 batches: into memory, or into a file that has a temporary name until it is whole. Texts are dictionary-encoded, which is
 what keeps millions of rows small and quick to write; readers see plain texts, as the schema says. The same rows give
 the same bytes.
@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 from carrypost import __version__
 from carrypost.arrays import Ints
 from carrypost.errors import FileError, LocalError
-from carrypost.files import clear, partial, refused
+from carrypost.log.files import clear, partial, refused
+from carrypost.log.record import SCHEMA, Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import SCHEMA, Record
 
 ROWS_MAX = 100_000
 """Rows that are kept as Python values."""

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from carrypost.arrays import Codes, Flags, Floats, Ints, combined
 from carrypost.emu.records.files import ATTRS, CODES, table_of
 from carrypost.errors import LocalError
+from carrypost.log.record import SCHEMA, Kind, Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import SCHEMA, Kind, Record
 
 KINDS = tuple(Kind)
 """Kinds of rows, by the numbers in `Log.kind`."""

@@ -12,10 +12,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from carrypost.emu.engine.driver import EmulatedDriver
-from carrypost.events import Confirmed, Delivered, Dropped, Event, Expired, Received, Refused, Stored
+from carrypost.log.events import Confirmed, Delivered, Dropped, Event, Expired, Received, Refused, Stored
+from carrypost.log.record import Kind, Record
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind, Record
 
 _UNTOLD = frozenset({Stored, Confirmed})
 """Between a host and its application."""

@@ -29,8 +29,8 @@ from carrypost.emu.records.log import log_of
 from carrypost.emu.scenario.tables import POPULATION
 from carrypost.emu.verify.facts import Facts
 from carrypost.gossip.wire.frames import CARRYING, kind_of
+from carrypost.log.record import Kind, Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind, Record
 
 _PLACES = 3
 

@@ -12,8 +12,8 @@ from numbers import Real
 from pathlib import Path
 
 from carrypost.errors import LocalError
+from carrypost.log.record import Record
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Record
 
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
 _EMULATOR_ONLY = ("duration_s", "scenario")

@@ -29,7 +29,7 @@ from carrypost.emu.scenario.channels import CHANNEL, Channel, channel_of
 from carrypost.emu.scenario.scenario import MOBILITY, Group, Scenario
 from carrypost.emu.scenario.tables import DIRECT, FROM_CONTACTS, RANDOM
 from carrypost.errors import ConfigError
-from carrypost.files import refusing
+from carrypost.log.files import refusing
 from carrypost.mobility.paths import names as counted
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity

@@ -21,7 +21,7 @@ from carrypost.config.rules import changed, nearest, rules_of, written
 from carrypost.config.settings import FIELDS as SETTINGS_FIELDS
 from carrypost.config.settings import ROUTING
 from carrypost.emu.scenario import channels, tables
-from carrypost.files import read_text
+from carrypost.log.files import read_text
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from carrypost.events import Handed
+from carrypost.log.events import Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, shown
 

@@ -10,9 +10,9 @@ import numpy as np
 from carrypost.emu.records.log import KIND, Log
 from carrypost.emu.verify.bound import arrivals_us
 from carrypost.emu.verify.facts import Facts, Found
-from carrypost.events import Reason
+from carrypost.log.events import Reason
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 
 Rank = tuple[int, int]
 """Privilege and date of a message."""

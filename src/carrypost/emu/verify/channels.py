@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from carrypost.emu.records.log import KIND, Log
 from carrypost.emu.verify.facts import Facts, Found
+from carrypost.log.record import Kind
 from carrypost.model.address import channel_of
 from carrypost.overlay.events import EVENTS_LOST
-from carrypost.record import Kind
 
 _DELIVER, _FAILURE = KIND[Kind.DELIVER], KIND[Kind.FAILURE]
 

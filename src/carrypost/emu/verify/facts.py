@@ -25,8 +25,8 @@ import numpy as np
 from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.log import KIND, Before, Log
 from carrypost.emu.verify.bound import Flood, flood_us
+from carrypost.log.record import REDELIVERED, Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import REDELIVERED, Kind
 
 CRASHES = ("crash", "crash-lost")
 """Details of a `leave` after which something may be missing without a word."""

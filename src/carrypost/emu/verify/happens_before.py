@@ -24,7 +24,7 @@ import numpy as np
 from carrypost.arrays import Ints
 from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import Facts, Found
-from carrypost.record import REDELIVERED, Kind
+from carrypost.log.record import REDELIVERED, Kind
 
 _SWEEP_MIN = 1_024
 """Least number of bits that are given back together."""

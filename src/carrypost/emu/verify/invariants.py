@@ -47,10 +47,10 @@ from carrypost.emu.verify.channels import events_once_and_in_order, results_of_t
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import causal_order
 from carrypost.emu.verify.waiting import expired_while_it_waited, nothing_is_hurried, nothing_waits_in_vain
-from carrypost.events import Reason
+from carrypost.log.events import Reason
+from carrypost.log.record import AGAIN, REDELIVERED, Kind, Record
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import AGAIN, REDELIVERED, Kind, Record
 
 _UNDER_WAY_US = 60 * MICROSECONDS
 """Time for which a message may be on its way over several links."""

@@ -18,11 +18,11 @@ from carrypost.chance import stream
 from carrypost.emu.engine.driver import EmulatedDriver, NodeState
 from carrypost.emu.verify.account import Account
 from carrypost.errors import InvalidDestinationException, OrderError, ResourceAllocationException
-from carrypost.events import Delivered, Done, Dropped, Event, Expired, Handed, Published
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.wire.pieces import Blank
-from carrypost.journal import MESSAGE
+from carrypost.log.events import Delivered, Done, Dropped, Event, Expired, Handed, Published
+from carrypost.log.journal import MESSAGE
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.model.address import exactly

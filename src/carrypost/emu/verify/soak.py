@@ -36,10 +36,10 @@ from carrypost.emu.verify.draws_order import draw_ordered
 from carrypost.emu.verify.facts import Facts
 from carrypost.emu.verify.invariants import check
 from carrypost.emu.verify.programs import Programs
-from carrypost.events import Event
+from carrypost.log.events import Event
+from carrypost.log.record import Kind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 
 ENCODED_EVERY = 10
 """Seeds per seed that is run a second time, with every frame going through its bytes."""

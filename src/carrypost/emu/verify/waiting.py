@@ -29,9 +29,9 @@ from carrypost.arrays import Ints
 from carrypost.emu.records.log import KIND
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
 from carrypost.emu.verify.happens_before import Pasts, rows_for_programs, rows_with_order
-from carrypost.events import Reason
+from carrypost.log.events import Reason
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 
 _MESSAGES_MAX = 30_000
 """Pasts of more would take gigabytes: then what waits is not looked at."""

@@ -27,7 +27,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
-from carrypost.events import Acknowledged, Reason
 from carrypost.gossip.acked import records
 from carrypost.gossip.acked.comparison import Comparison
 from carrypost.gossip.acked.known_acks import UNKNOWN, KnownAcks
@@ -38,7 +37,8 @@ from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import RECORDS_PER_S
 from carrypost.gossip.transfers.purging import strike
 from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
-from carrypost.journal import ACKED
+from carrypost.log.events import Acknowledged, Reason
+from carrypost.log.journal import ACKED
 from carrypost.model.ids import MessageId
 from carrypost.model.recipients import is_for
 from carrypost.model.times import NEVER
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Handler, Rows
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
-    from carrypost.journal import Key, Value
+    from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
 
 LASTS_US = 86_400_000_000

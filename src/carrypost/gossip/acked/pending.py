@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.journal import ACKED
+from carrypost.log.journal import ACKED
 from carrypost.model.ids import MessageId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.journal import Key, Value
+    from carrypost.log.journal import Key, Value
 
 ROW = b"P"
 """First bytes of the names of these rows; the id of the message follows."""

@@ -29,7 +29,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
-from carrypost.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.gossip.discovery.announcing import PROVE_US, Announcing
 from carrypost.gossip.discovery.learning import LearningPace
 from carrypost.gossip.discovery.neighbour import (
@@ -48,6 +47,7 @@ from carrypost.gossip.transfers.accounts import FRAME, LOOKS, Work
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
 from carrypost.gossip.wire.parts import Parts
+from carrypost.log.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.model.pattern import decode_entries, profile_digest
 from carrypost.model.times import NEVER
 

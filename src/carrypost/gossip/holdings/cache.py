@@ -31,7 +31,6 @@ from collections.abc import Iterable
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
-from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy, Newcomer
 from carrypost.gossip.holdings.memories import Memories
 from carrypost.gossip.holdings.outlived import Outlived
@@ -40,6 +39,7 @@ from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
 from carrypost.gossip.holdings.room import Room
 from carrypost.gossip.holdings.tenants import Tenants
 from carrypost.gossip.slots import bits, mask_of
+from carrypost.log.events import Reason
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
 

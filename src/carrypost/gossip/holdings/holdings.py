@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost import journal as keys
-from carrypost.events import Reason
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
 from carrypost.gossip.holdings.host_time import HostTime
@@ -21,7 +19,9 @@ from carrypost.gossip.holdings.recipients import Recipients
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
 from carrypost.gossip.wire.frames import OfferEntry
-from carrypost.journal import MESSAGE, Durability, StoredMessage
+from carrypost.log import journal as keys
+from carrypost.log.events import Reason
+from carrypost.log.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.privilege import bounded
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy, Newcomer
     from carrypost.gossip.holdings.ranking import Ranking
-    from carrypost.journal import Journal, Key, Value
+    from carrypost.log.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId

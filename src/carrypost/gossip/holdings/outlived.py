@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.journal import SEEN
+from carrypost.log.journal import SEEN
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.journal import Journal
+    from carrypost.log.journal import Journal
     from carrypost.model.ids import MessageId
 
 SLACK_US_MAX = 7 * 24 * 3_600 * MICROSECONDS

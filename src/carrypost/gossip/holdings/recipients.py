@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
-from carrypost.journal import STRUCK
+from carrypost.log.journal import STRUCK
 from carrypost.model.recipients import recipients
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.purged import Purged
-    from carrypost.journal import Journal
+    from carrypost.log.journal import Journal
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
 

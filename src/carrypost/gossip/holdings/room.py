@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from carrypost.config import Settings
-from carrypost.events import Reason
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.holdings.heaps import Heap
 from carrypost.gossip.holdings.ranking import Ranking
 from carrypost.gossip.holdings.usage import Usage
+from carrypost.log.events import Reason
 from carrypost.model.address import between_nodes
 
 _QUEUES = "queues"

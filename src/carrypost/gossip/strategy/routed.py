@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from carrypost.events import Reason
 from carrypost.gossip.holdings.ranking import FIRST_IN_FIRST_OUT, Ranking
 from carrypost.gossip.strategy.exchange import Exchange
 from carrypost.gossip.transfers.purging import strike
+from carrypost.log.events import Reason
 
 if TYPE_CHECKING:
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact

@@ -16,11 +16,11 @@ from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.transfers.accounts import MESSAGE
 
 if TYPE_CHECKING:
-    from carrypost.events import Reception
     from carrypost.gossip.layer import Layers
     from carrypost.gossip.transfers.host_context import HostContext
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.transfers.removals import Removals
+    from carrypost.log.events import Reception
 
 
 _HERE = attrgetter("here")

@@ -24,9 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost import journal as keys
 from carrypost.errors import RemoteError
-from carrypost.events import Reason, Reception
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.inspection import ForgetfulError, Inspection, PurgedError
@@ -43,6 +41,8 @@ from carrypost.gossip.wire.frames import (
 )  # fmt: skip
 from carrypost.gossip.wire.parts import Parts
 from carrypost.gossip.wire.pieces import HASH_BYTES, hash_of, root_of
+from carrypost.log import journal as keys
+from carrypost.log.events import Reason, Reception
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import NodeId

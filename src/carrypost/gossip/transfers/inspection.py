@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
-from carrypost.events import Reason
 from carrypost.gossip.transfers.accounts import SIGNATURE
 from carrypost.gossip.wire.pieces import HASH_BYTES, check_ratio
+from carrypost.log.events import Reason
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.recipients import is_for
 from carrypost.security.identity import verify

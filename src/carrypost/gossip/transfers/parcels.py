@@ -13,12 +13,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
-from carrypost.events import Reception
 from carrypost.gossip.transfers.accounts import PARCEL
 from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.pushes import WINDOW_BYTES_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US
 from carrypost.gossip.wire.pieces import hash_of, root_of
+from carrypost.log.events import Reception
 from carrypost.model.descriptor import PayloadCodec
 from carrypost.model.ids import NodeId
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Reason
+from carrypost.log.events import Reason
 from carrypost.model.recipients import is_for
 
 if TYPE_CHECKING:

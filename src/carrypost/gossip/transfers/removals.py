@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import ORDER
 from carrypost.gossip.layer import Layer, Layers
+from carrypost.log.events import Reason
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 from carrypost.emu.scenario.scenario import MOBILITY, Scenario
 from carrypost.errors import LocalError
-from carrypost.files import digest, refused, refusing
 from carrypost.lab.schemas import CONTACTS, POSITIONS
+from carrypost.log.files import digest, refused, refusing
 from carrypost.traces.contact_tables import parquet_files
 
 Fetch = Callable[[str], bytes]

@@ -37,9 +37,9 @@ from carrypost.emu.population.delays import Delays
 from carrypost.emu.scenario.checks import seed_of
 from carrypost.emu.scenario.scenario import Scenario
 from carrypost.errors import ConfigError, FileError, LocalError
-from carrypost.files import read_text
 from carrypost.lab.campaign.bundle import Named, named
 from carrypost.lab.campaign.sweep import SWEEP, combinations, value_text
+from carrypost.log.files import read_text
 from carrypost.mobility.paths import names as counted
 from carrypost.traces.contacts import read_meetings, read_presences
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from carrypost.errors import LocalError
-from carrypost.files import shipped
 from carrypost.lab import folders
 from carrypost.lab.campaign.recipes import RECIPES, Recipe
 from carrypost.lab.report.study import Study
 from carrypost.lab.report.times import shown
+from carrypost.log.files import shipped
 
 CAMPAIGN = "campaign.toml"
 PAGE = "report.html"

@@ -21,12 +21,12 @@ import msgspec
 import pyarrow as pa
 
 import carrypost
-from carrypost.files import digest
 from carrypost.lab import folders
 from carrypost.lab.campaign import lock
 from carrypost.lab.campaign.grid import CampaignRun
 from carrypost.lab.objects import Folder
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
+from carrypost.log.files import digest
 
 DONE: Final = "done"
 FAILED: Final = "failed"

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from carrypost.emu.records.log import microseconds
 from carrypost.errors import LocalError
-from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.contacts.contacts_here import found_here
 from carrypost.lab.engines import Engine, SparkEngine
@@ -29,6 +28,7 @@ from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import Meetings, Stays
 from carrypost.lab.objects import Folder, readable
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
+from carrypost.log.files import refusing
 from carrypost.traces.encounters import Rules
 
 STATISTICS = "statistics"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from carrypost.errors import LocalError
-from carrypost.files import digest
 from carrypost.lab import folders
 from carrypost.lab.objects import Folder
+from carrypost.log.files import digest
 from carrypost.traces.csvfiles import explained, opened, packing
 
 HEAD_BYTES = 1 << 20

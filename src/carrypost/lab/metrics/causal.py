@@ -19,8 +19,8 @@ from carrypost.emu.records.copies import Copies
 from carrypost.lab.metrics.distribution import RANKS, Columns, Counts, Moments, cdf, counted, milliseconds, summed
 from carrypost.lab.metrics.families import DELAY_SPREAD, DELAYS, LTCY, PERCENTILES, TDELAY
 from carrypost.lab.metrics.parts import Slice, Tally, listed, ratio
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 
 CELLS = 60
 """Number of cells of a grid in either direction; at least a third of them are used."""

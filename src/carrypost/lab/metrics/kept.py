@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.files import refusing, staged
 from carrypost.lab import folders
 from carrypost.lab.metrics.origin import Origin
 from carrypost.lab.objects import Folder
 from carrypost.lab.schemas import Table
+from carrypost.log.files import refusing, staged
 
 _NAME = b"table"
 _RUNS = b"carrypost.runs"

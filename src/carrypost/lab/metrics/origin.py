@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from carrypost.emu.scenario.tables import POPULATION
-from carrypost.files import refused
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics.records import RunFiles
 from carrypost.lab.schemas import Table
+from carrypost.log.files import refused
 
 NEEDS = {
     f.TRAFFIC: "traffic", f.REGISTRIES: "registry", f.REGISTRY_SIZES: "registry", f.PATH_LENGTHS: "path",

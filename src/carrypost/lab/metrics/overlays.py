@@ -16,8 +16,8 @@ from carrypost.emu.engine.overlays import TOPOLOGY
 from carrypost.emu.records.log import MISSING, Log
 from carrypost.lab.metrics.distribution import Columns, Counts, milliseconds
 from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
+from carrypost.log.record import REDELIVERED, Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import REDELIVERED, Kind
 from carrypost.traces.formats.words import numbers
 
 _BITS = 8

@@ -22,9 +22,9 @@ from carrypost.emu.records.log import Log
 from carrypost.errors import LocalError
 from carrypost.lab.metrics.distribution import Columns
 from carrypost.lab.schemas import Table
+from carrypost.log.record import Kind
 from carrypost.model.address import BETWEEN_OVERLAYS, CONTROL_MESSAGES
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 
 
 class Slice:

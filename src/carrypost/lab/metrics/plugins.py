@@ -20,11 +20,11 @@ from types import ModuleType
 from typing import Any
 
 from carrypost.errors import CarrypostError, LabError, LocalError
-from carrypost.files import refusing
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.distribution import Columns
 from carrypost.lab.metrics.parts import Family, table_of
 from carrypost.lab.schemas import Table
+from carrypost.log.files import refusing
 
 _RUN = "run"
 _NAME = "FAMILIES"

@@ -18,8 +18,8 @@ from carrypost.lab.metrics import statistics
 from carrypost.lab.metrics.distribution import Columns, summed
 from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
 from carrypost.lab.metrics.statistics import Meetings, Stays
+from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import Kind
 from carrypost.traces.formats.words import numbers
 
 _DURATION = re.compile(r"(?m)^duration_s *= *([0-9.eE+-]+)")

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.emu.records.files import ARROW_SCHEMA
-from carrypost.files import refusing
 from carrypost.lab import folders
 from carrypost.lab.schemas import RECORDS, RUNS
+from carrypost.log.files import refusing
+from carrypost.log.record import SCHEMA, Kind, Line
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import SCHEMA, Kind, Line
 from carrypost.traces.csvfiles import TIME_S_MAX
 
 REAL = "node"

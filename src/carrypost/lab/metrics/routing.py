@@ -13,12 +13,12 @@ import numpy as np
 
 from carrypost.arrays import Flags, Ints
 from carrypost.emu.records.log import Before, Log
-from carrypost.events import Reason
 from carrypost.lab.metrics.distribution import Columns
 from carrypost.lab.metrics.families import ONE
 from carrypost.lab.metrics.parts import Slice, listed
+from carrypost.log.events import Reason
+from carrypost.log.record import AGAIN, Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import AGAIN, Kind
 
 _REMOVED = (Reason.FORWARDED, Reason.PURGED, Reason.WITHDRAWN)
 """Reasons for which The ONE would call a copy removed, and not dropped."""

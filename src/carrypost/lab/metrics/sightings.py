@@ -18,7 +18,7 @@ from carrypost.lab.metrics.families import CONTACT_VIEWS
 from carrypost.lab.metrics.parts import Slice, listed
 from carrypost.lab.metrics.presence import Presence
 from carrypost.lab.metrics.statistics import coded
-from carrypost.record import Kind
+from carrypost.log.record import Kind
 from carrypost.traces.csvfiles import HEARD
 
 _SHORT_US = 60_000_000

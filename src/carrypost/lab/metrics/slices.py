@@ -27,7 +27,6 @@ import pyarrow as pa
 from carrypost.arrays import Codes, Flags, Ints
 from carrypost.emu.records.copies import TOLD
 from carrypost.emu.records.log import MISSING, encoded, microseconds
-from carrypost.files import staged
 from carrypost.lab.folders import errors_naming
 from carrypost.lab.metrics import families_of, finished, kept, merge, parts
 from carrypost.lab.metrics.kept import Known
@@ -35,7 +34,8 @@ from carrypost.lab.metrics.origin import origin_of
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.plugins import Plugin, families_with
 from carrypost.lab.metrics.records import TEXTS, RowGroup, RunFiles
-from carrypost.record import Kind
+from carrypost.log.files import staged
+from carrypost.log.record import Kind
 
 SLICE_ROWS = 5_000_000
 """Number of rows of a slice; a task needs about 1 GB for them."""

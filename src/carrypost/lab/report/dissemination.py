@@ -21,7 +21,7 @@ from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.study import FinishedRun, Series, Study, matched
 from carrypost.lab.report.tables import Show, over_seeds
 from carrypost.lab.report.times import count, mean, share
-from carrypost.record import Kind
+from carrypost.log.record import Kind
 
 _WINDOWS = 48
 """Approximate number of windows on an axis of time."""

@@ -29,9 +29,9 @@ from carrypost.lab.report.pictures import Figures, Picture
 from carrypost.lab.report.plots import Axis
 from carrypost.lab.report.times import NOTHING, count, shown
 from carrypost.lab.schemas import RUNS
+from carrypost.log.record import AGAIN, REDELIVERED, Kind
 from carrypost.model import address
 from carrypost.printing import many
-from carrypost.record import AGAIN, REDELIVERED, Kind
 
 NAMES = ("names.json", "demo.json")
 """Files beside the records that may have names of nodes, by id."""

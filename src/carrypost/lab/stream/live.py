@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.files import refused
 from carrypost.lab import folders
 from carrypost.lab.metrics.distribution import Counts, cdf
 from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, PERCENTILES, TIMELINE
 from carrypost.lab.metrics.parts import table_of
 from carrypost.lab.schemas import Column, Table
+from carrypost.log.files import refused
 from carrypost.model.times import MICROSECONDS
 
 NOBODY = "?"

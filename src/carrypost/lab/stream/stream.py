@@ -34,8 +34,8 @@ from carrypost.lab.metrics.families import CODLVDELAY, LTCY, TDELAY, TIMELINE
 from carrypost.lab.metrics.records import SIZE_MAX
 from carrypost.lab.schemas import RECORDS, Table
 from carrypost.lab.stream.live import COUNTS, LIVE, NOBODY, NODES, Live
+from carrypost.log.record import AGAIN, REDELIVERED, Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.record import AGAIN, REDELIVERED, Kind
 from carrypost.traces.csvfiles import TIME_S_MAX
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from carrypost.errors import (
     JMSSecurityException,
     ResourceAllocationException,
 )
-from carrypost.events import Advertised, Reason
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import Advertised, Reason
 from carrypost.messaging.admission import RECEIVERS_MAX
 from carrypost.messaging.names.namespace import Bind, Entry, Namespace, fault_of
 from carrypost.messaging.tally import Counts

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from carrypost.application.keyring import KEY_US
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.draft import Draft
+from carrypost.log.events import Reason
 from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

@@ -27,8 +27,8 @@ import msgspec
 from carrypost.application.control_outbox import Subject
 from carrypost.application.tables import Table
 from carrypost.errors import RemoteError
-from carrypost.events import Reason
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.log.events import Reason
 from carrypost.messaging import control
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId

@@ -17,12 +17,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ResourceAllocationException
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part
 from carrypost.gossip.holdings.owners import QUEUES
 from carrypost.gossip.holdings.usage import Usage
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.wire.pieces import Blank
+from carrypost.log.events import Reason
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part
 from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.log.events import Reason
 from carrypost.messaging.queues.entries import NOTICE, OUTCOME, EntryNotice
 from carrypost.model import address
 from carrypost.model.times import NEVER

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from carrypost.application.control_outbox import Subject
-from carrypost.events import DeadLetter
+from carrypost.log.events import DeadLetter
 from carrypost.messaging import control
 from carrypost.model import address
 from carrypost.model.ids import NodeId

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.events import Assigned, Reason
 from carrypost.gossip.composite import Part, Stored
+from carrypost.log.events import Assigned, Reason
 from carrypost.messaging import control
 from carrypost.messaging.commands import Declare, Redelivery
 from carrypost.messaging.dead_letters import DEAD_LETTERS, history, letters_of_topic

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from carrypost.errors import IllegalStateException, InvalidDestinationException
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.transfers.purging import strike
+from carrypost.log.events import Reason
 from carrypost.messaging import control
 from carrypost.messaging.commands import Browsing, Declare
 from carrypost.messaging.control import items_of

@@ -15,8 +15,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.application.control_outbox import UnstoredItem
-from carrypost.events import Reason
 from carrypost.gossip.composite import Part, Stored
+from carrypost.log.events import Reason
 from carrypost.messaging import control, incarnations
 from carrypost.messaging.admission import ASSIGNED_MAX, REQUEST_US
 from carrypost.messaging.dead_letters import DEAD_LETTERS

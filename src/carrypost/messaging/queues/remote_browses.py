@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from carrypost.application.control_outbox import UnstoredItem
 from carrypost.errors import RemoteError
-from carrypost.events import Browsed
 from carrypost.gossip.composite import Part
+from carrypost.log.events import Browsed
 from carrypost.messaging import control
 from carrypost.messaging.admission import ANSWER_US, BROWSES_MAX, SNAPSHOT_MAX
 from carrypost.model import address

@@ -19,12 +19,12 @@ import time
 from pathlib import Path
 
 from carrypost.errors import ConfigError, NodeError
-from carrypost.files import FULL, reason, refused
+from carrypost.log.files import FULL, reason, refused
+from carrypost.log.record import Record
 from carrypost.node.settings import RecordSettings
-from carrypost.record import Record
 
 _PART = ".part"
-_log = logging.getLogger("carrypost.record")
+_log = logging.getLogger("carrypost.log.record")
 
 
 class Archive:

@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 from carrypost.config import Settings, differences
-from carrypost.events import Event
 from carrypost.extensions import BUILD
+from carrypost.log.events import Event
+from carrypost.log.record import Kind
 from carrypost.node.driver import NodeDriver
 from carrypost.node.recording.archive import Archive
 from carrypost.node.settings import NodeSettings
-from carrypost.record import Kind
 from carrypost.version import __version__
 
 _FLUSH_S = 1.0

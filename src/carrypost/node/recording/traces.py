@@ -26,13 +26,13 @@ from typing import Any
 
 import msgspec
 
-from carrypost import events
-from carrypost.files import reason
+from carrypost.log import events
+from carrypost.log.files import reason
+from carrypost.log.record import Kind, Record
 from carrypost.model import ids
 from carrypost.model.times import MICROSECONDS
 from carrypost.node.driver import NodeDriver
 from carrypost.node.settings import TraceSettings
-from carrypost.record import Kind, Record
 
 _FLUSH_S = 1.0
 _ROWS_MAX = 4_096

@@ -21,7 +21,7 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
-from carrypost.journal import Batch
+from carrypost.log.journal import Batch
 from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES, Reserve
 

@@ -15,7 +15,7 @@ import msgspec
 
 from carrypost.errors import StateError
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
-from carrypost.journal import (
+from carrypost.log.journal import (
     HASHES,
     LAYERS,
     MESSAGE,

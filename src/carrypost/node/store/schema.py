@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from carrypost.errors import NodeError
-from carrypost.files import FULL, keep_entry
+from carrypost.log.files import FULL, keep_entry
 
 APPLICATION_ID = 0x43505354
 """The letters CPST."""

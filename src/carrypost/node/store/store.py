@@ -39,7 +39,7 @@ import msgspec
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, NodeError, StateError
 from carrypost.gossip.wire.payloads import assemble_payload
-from carrypost.journal import PIECE, Batch, Key, PieceOf, Value
+from carrypost.log.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 from carrypost.node.store import rows, schema

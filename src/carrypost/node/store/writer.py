@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
-from carrypost.journal import SEALING, Durability
+from carrypost.log.journal import SEALING, Durability
 from carrypost.node.store import schema
 from carrypost.node.store.reserve import RESERVE_BYTES
 from carrypost.node.store.room import Item, Room

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.events import LayerEvent, PayloadWanted
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.owners import LOG
+from carrypost.log.events import LayerEvent, PayloadWanted
 from carrypost.model import address
 from carrypost.overlay.items import ModuleWanted, Outbox
 from carrypost.overlay.modulators import programs

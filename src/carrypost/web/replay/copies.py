@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from carrypost.arrays import Ints
 from carrypost.emu.records.log import MISSING, Log, encoded
-from carrypost.record import Kind
+from carrypost.log.record import Kind
 from carrypost.web.arrow import table
 from carrypost.web.replay.scan import Names, Scan, number
 

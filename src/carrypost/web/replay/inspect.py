@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from carrypost.arrays import Flags, Ints
 from carrypost.emu.records.files import ARROW_SCHEMA
 from carrypost.emu.records.log import MISSING, encoded
-from carrypost.record import SCHEMA, Kind
+from carrypost.log.record import SCHEMA, Kind
 from carrypost.web.arrow import METADATA, table
 from carrypost.web.replay.scan import Names, Scan, number
 from carrypost.web.replay.source import within

@@ -21,7 +21,7 @@ from carrypost.emu.records.files import ARROW_SCHEMA
 from carrypost.emu.records.log import MISSING
 from carrypost.emu.records.summary import summarise
 from carrypost.errors import CarrypostError, LocalError
-from carrypost.record import Kind
+from carrypost.log.record import Kind
 from carrypost.web.answers import NotFoundError
 from carrypost.web.replay import example, inspect, places
 from carrypost.web.replay.copies import Messages

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from carrypost.arrays import Codes, Flags, Floats, Ints
 from carrypost.emu.records.log import KIND, MISSING, Log, encoded
-from carrypost.record import Kind
+from carrypost.log.record import Kind
 from carrypost.web.answers import NotFoundError
 from carrypost.web.replay.source import Source, rows_of
 

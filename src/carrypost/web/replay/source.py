@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from carrypost.arrays import Floats
 from carrypost.emu.records.files import ENCODED_SCHEMA, check_columns, encoded_column, reading
 from carrypost.errors import FileError
-from carrypost.files import refusing
-from carrypost.record import SCHEMA, Line
+from carrypost.log.files import refusing
+from carrypost.log.record import SCHEMA, Line
 
 TEXTS = tuple(column.name for column in SCHEMA if column.type == "string")
 LINES = (".jsonl", ".ndjson")

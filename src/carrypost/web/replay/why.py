@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from carrypost.arrays import Codes, Floats, Ints
-from carrypost.record import Kind
+from carrypost.log.record import Kind
 from carrypost.web.replay.copies import Copy, Messages, copies
 from carrypost.web.replay.inspect import Filter, matches
 from carrypost.web.replay.scan import Scan, Spans

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from carrypost.events import Delivered, Delivery, Event, Handed, Stored
-from carrypost.journal import Durability, Journal, Key, Retractable
+from carrypost.log.events import Delivered, Delivery, Event, Handed, Stored
+from carrypost.log.journal import Durability, Journal, Key, Retractable
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 

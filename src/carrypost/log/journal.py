@@ -24,7 +24,7 @@ from functools import partial
 
 import msgspec
 
-from carrypost.events import Delivered, Delivery, Event, Handed
+from carrypost.log.events import Delivered, Delivery, Event, Handed
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, Self, TypedDict, cast
 
 import msgspec
 
-from carrypost import events
 from carrypost.errors import LocalError
+from carrypost.log import events
 from carrypost.model import ids, recipient_lists
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers

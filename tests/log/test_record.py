@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from carrypost import events
 from carrypost.errors import LocalError
-from carrypost.events import Reason
+from carrypost.log import events
+from carrypost.log.events import Reason
+from carrypost.log.record import SCHEMA, Kind, Record
 from carrypost.messaging.messaging import Messaging
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.ids import NodeId
-from carrypost.record import SCHEMA, Kind, Record
 
 A, B = NodeId("a"), NodeId("b")
 NAMES = [column.name for column in SCHEMA]
