@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from carrypost.gossip.transfers import inspection
+from carrypost.gossip.transfers import inbound
 from carrypost.gossip.wire import codec
 from carrypost.host import Host
 from carrypost.node.store.store import Store
-from carrypost.node.udp import readers
-from carrypost.node.udp.outlet import Outlet
+from carrypost.node.udp import sockets
+from carrypost.node.udp.channels import Outlet
 
 WRITER_THREAD = "carrypost-store"
 _RECEIVING = "sockets, receiving"
@@ -35,10 +35,10 @@ class Areas:
         self.reset()
         self._watch("decode", codec, ["decode"])
         self._watch("encode", codec, ["datagrams"])
-        self._watch("verify", inspection, ["verify"])
+        self._watch("verify", inbound, ["verify"])
         self._watch("host", Host, ["receive", "tick", "durable", "changes", "outgoing", "events", "confirm"])
         self._watch("store, loop", Store, ["submit", "answers", "read", "payload"])
-        self._watch(_RECEIVING, readers, ["drain"])
+        self._watch(_RECEIVING, sockets, ["drain"])
         self._watch(_SENDING, Outlet, ["send"])
 
     def reset(self) -> None:

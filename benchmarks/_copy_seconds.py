@@ -11,10 +11,10 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from carrypost.emu import run
-from carrypost.emu.records.log import KIND, log_of
-from carrypost.emu.verify.addressed import listed
+from carrypost.emu.rows import KIND, log_of
 from carrypost.emu.verify.bound import arrivals_us
 from carrypost.emu.verify.facts import NEVER_US, Facts
+from carrypost.emu.verify.invariants import listed
 from carrypost.lab.campaign.reproduce import scenario_file
 from carrypost.log.record import Kind
 from carrypost.model.times import MICROSECONDS

@@ -23,10 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from benchmarks._steps import Steps
 
-from carrypost.emu import runs
-from carrypost.emu.records import files as records
-from carrypost.emu.records.summary import summarise
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu import records, runs
+from carrypost.emu.scenario import Scenario
+from carrypost.emu.summary import summarise
 from carrypost.emu.verify.bound import flood_us
 from carrypost.errors import CarrypostError
 from carrypost.log.record import Kind

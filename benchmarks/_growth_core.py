@@ -15,23 +15,22 @@ from benchmarks._pair import Pair
 from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
+from carrypost.gossip.holdings.eviction import INTEREST_FIRST
 from carrypost.gossip.holdings.holdings import Holdings
-from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.host_context import HostContext
-from carrypost.gossip.transfers.link import Link, Links
+from carrypost.gossip.transfers.link import HostContext, Link, Links
 from carrypost.gossip.transfers.loss import LossRecovery
 from carrypost.gossip.transfers.outbox import PARCEL_ITEMS, Job, Outbox
 from carrypost.gossip.transfers.wants import Wants
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.model.descriptor import Descriptor, PayloadCodec
+from carrypost.model.descriptor_values import privilege
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import entry
-from carrypost.model.privilege import privilege
 from carrypost.security.identity import Identity
 
 Work = Callable[[], None]

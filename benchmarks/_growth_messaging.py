@@ -16,20 +16,18 @@ from carrypost.application.control_outbox import ControlOutbox, UnstoredItem
 from carrypost.config import Settings
 from carrypost.errors import NameNotFoundException
 from carrypost.gossip.draft import Draft
+from carrypost.gossip.holdings.eviction import INTEREST_FIRST
 from carrypost.gossip.holdings.holdings import Holdings
-from carrypost.gossip.holdings.ranking import INTEREST_FIRST
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.outputs import Outputs
-from carrypost.gossip.transfers.host_context import HostContext
-from carrypost.gossip.transfers.link import Links
+from carrypost.gossip.transfers.link import HostContext, Links
 from carrypost.host import Host
 from carrypost.log.events import Delivered, Event, Handed
 from carrypost.log.journal import META
 from carrypost.messaging import commands
-from carrypost.messaging.backlog import Backlog
-from carrypost.messaging.commands import Ack, Declare, Receive, Subscribe
+from carrypost.messaging.commands import REPLIES, Ack, Declare, Receive, Subscribe
 from carrypost.messaging.control import CONTROL, Withdraw
-from carrypost.messaging.names.namespace import Entry, Namespace
+from carrypost.messaging.namespace import Entry, Namespace
 from carrypost.messaging.program_commands import (
     CloseConsumer,
     Connect,
@@ -39,12 +37,11 @@ from carrypost.messaging.program_commands import (
     OpenSession,
     RememberRequest,
 )
-from carrypost.messaging.queues.open_requests import REPLIES
-from carrypost.messaging.state import Claim, Subscription
+from carrypost.messaging.state import Backlog, Claim, Subscription
+from carrypost.model.descriptor_values import privilege
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import entry
-from carrypost.model.privilege import privilege
 from carrypost.security.identity import Identity
 
 Work = Callable[[], None]

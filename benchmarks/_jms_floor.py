@@ -22,7 +22,7 @@ from carrypost.host import Host
 from carrypost.log.events import Delivered
 from carrypost.log.journal import Durability
 from carrypost.model.headers import BodyType, Headers
-from carrypost.node.store import schema
+from carrypost.node.store import tables
 from carrypost.security.identity import Identity
 
 _SYNCS: Final = 25
@@ -100,7 +100,7 @@ class BareStore:
 
     def __init__(self, path: Path, rows: Rows) -> None:
         self._rows, self._at = rows, 0
-        self._connection = schema.open_writer(path)
+        self._connection = tables.open_writer(path)
         self._connection.execute(f"PRAGMA synchronous = {Durability.FULL.name}")
         self._inserts = {
             table: f"INSERT INTO {table} VALUES ({','.join('?' * len(found[0]))})"  # noqa: S608 - our own names
@@ -125,7 +125,7 @@ def fdatasync_ms(path: Path) -> float:
     times_s = []
     with path.open("wb", buffering=0) as file:
         for _ in range(_SYNCS):
-            file.write(bytes(2 * schema.PAGE_BYTES))
+            file.write(bytes(2 * tables.PAGE_BYTES))
             began_s = time.perf_counter()
             os.fdatasync(file.fileno())
             times_s.append(time.perf_counter() - began_s)

@@ -24,14 +24,12 @@ from benchmarks._processes import BenchmarkError, Row, say
 from pyspark import cloudpickle
 
 from benchmarks import _lab_records
-from carrypost.emu.records.copies import NEVER
-from carrypost.emu.records.log import Log
+from carrypost.emu.rows import NEVER, Log
 from carrypost.lab.engines import Engine, LocalEngine, SparkEngine
 from carrypost.lab.metrics import making, records
-from carrypost.lab.metrics.causal import Delays, processing, processing_part
-from carrypost.lab.metrics.distribution import milliseconds
+from carrypost.lab.metrics.copies import Delays, processing, processing_part
 from carrypost.lab.metrics.families import DELAYS, TDELAY
-from carrypost.lab.metrics.parts import Slice
+from carrypost.lab.metrics.parts import Slice, milliseconds
 from carrypost.lab.metrics.records import RunFiles, Source
 from carrypost.lab.spark.session import SparkOptions
 

@@ -22,7 +22,7 @@ from benchmarks._processes import BenchmarkError, Row, say
 from numpy.typing import NDArray
 
 from carrypost.lab import folders
-from carrypost.lab.contacts.contacts_here import found_here
+from carrypost.lab.contacts.search import found_here
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.encounters import Rules
 
@@ -103,7 +103,7 @@ def here(trace: str, out: str) -> None:
 
 def on_spark(spark: SparkSession, trace: Path, out: Path) -> None:
     """Contacts on Spark."""
-    from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded where Spark is
+    from carrypost.lab.contacts.spark import found  # noqa: PLC0415 - loaded where Spark is
 
     folders.write(found(folders.read(spark, trace, POSITIONS), RULES), out, CONTACTS)
 

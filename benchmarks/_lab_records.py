@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from carrypost.emu.records.files import ARROW_SCHEMA
+from carrypost.emu.records import ARROW_SCHEMA
 
 LIFETIMES_S = (300, 600, 900, 1_200)
 COPIES = (50, 81, 110, 139)

@@ -13,8 +13,8 @@ from itertools import pairwise
 from benchmarks._pair import ROUND_US, Side
 
 from carrypost.config import Limits, Settings
+from carrypost.gossip.wire.codec import assemble_payload, fill_payloads
 from carrypost.gossip.wire.frames import Frame
-from carrypost.gossip.wire.payloads import assemble_payload, fill_payloads
 from carrypost.host import Host
 from carrypost.log.events import Event, PayloadWanted
 from carrypost.model.ids import NodeId

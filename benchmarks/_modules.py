@@ -18,7 +18,7 @@ from examples.modulators.runoff import Runoff, packed
 from benchmarks import _report
 from carrypost import testing
 from carrypost.config import Limits, Settings
-from carrypost.node.compiler import Compiler
+from carrypost.node.modules import Compiler
 from carrypost.overlay.modulators import programs
 from carrypost.overlay.modulators.modulator import Instance, Modulator
 from carrypost.overlay.modulators.registry import Event

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from carrypost.config import Settings
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import Announce, Frame, Transmission, kind
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.log.events import Delivered, Event
 from carrypost.log.journal import PIECE, Batch, Key, PieceOf, Value

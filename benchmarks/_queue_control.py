@@ -21,8 +21,7 @@ from benchmarks._pair import Pair, Side
 from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
-from carrypost.gossip.wire.frames import CARRYING, Frame, Offer, OpenParcel, Request, kind
+from carrypost.gossip.wire.frames import CARRYING, AckList, AckRecord, Frame, Offer, OpenParcel, Request, kind
 from carrypost.gossip.wire.frames import Ack as AckFrame
 from carrypost.log.events import Event, Handed
 from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork

@@ -19,7 +19,7 @@ from benchmarks._queue_control import SIZE_BYTES, Member
 from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.cloud_frames import AckRecord
+from carrypost.gossip.wire.frames import AckRecord
 from carrypost.log.journal import MOM
 
 COPIES: Final = 1_000

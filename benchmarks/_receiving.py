@@ -57,7 +57,7 @@ def _trust(_descriptor: Descriptor) -> None:
     """Take the place of `verify`."""
 
 
-@mock.patch("carrypost.gossip.transfers.inspection.verify", _trust)
+@mock.patch("carrypost.gossip.transfers.inbound.verify", _trust)
 def receive_us(count: int, settings: Settings, size_bytes: int, *, alone: bool) -> float:
     """CPU microseconds of the receiving host per message, verification not counted."""
     pair = Pair(settings, side=_Recorder)

@@ -16,15 +16,14 @@ from typing import Final
 import msgspec
 
 from carrypost.config import Limits
-from carrypost.gossip.acked import records
-from carrypost.gossip.discovery.stamps import MISSED_MAX
-from carrypost.gossip.strategy.reconcile import CHILDREN_MAX, ROOT_CHILDREN
+from carrypost.gossip.acked import known_acks
+from carrypost.gossip.discovery.neighbour import MISSED_MAX
+from carrypost.gossip.strategy.review import CHILDREN_MAX, ROOT_CHILDREN
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as f
-from carrypost.gossip.wire.cloud_frames import packed
+from carrypost.gossip.wire.frames import packed, packed_hashes
 from carrypost.gossip.wire.pieces import HASH_BYTES, pack
-from carrypost.gossip.wire.routing_frames import packed_hashes
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId, node_prefix
@@ -341,7 +340,7 @@ def _unknown_ids(stranger: Stranger) -> list[MessageId]:
 
 def _acked(stranger: Stranger) -> f.AckRecord:
     """Return an acknowledgement of messages that do not exist, which counts for an hour."""
-    return records.signed_record(stranger.identity, stranger.now_us + _LIFETIME_US, _unknown_ids(stranger))
+    return known_acks.signed_record(stranger.identity, stranger.now_us + _LIFETIME_US, _unknown_ids(stranger))
 
 
 def _forged_acked(stranger: Stranger) -> f.Frame:

@@ -31,11 +31,11 @@ import pyarrow.parquet as pq
 
 from carrypost import ConnectionFactory, DeliveryMode, Queue
 from carrypost.attach.client import Client
-from carrypost.lab.campaign.states import CampaignFolder
+from carrypost.lab.campaign.folder import CampaignFolder
 from carrypost.lab.metrics import FAMILIES
 from carrypost.node.settings import parse
 from carrypost.web.campaigns import Campaign
-from carrypost.web.live.samples import Samples
+from carrypost.web.nodes import Samples
 from tools import chromium
 
 Row = dict[str, object]

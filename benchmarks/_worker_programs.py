@@ -11,9 +11,9 @@ from typing import Any
 from carrypost import Consumer, Context, Destination, JMSException, Topic
 from carrypost.jms.connection import Connection
 from carrypost.jms.destinations import Queue
-from carrypost.jms.local import LocalProvider
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import Provider
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.log.events import Event
 from carrypost.node.runtime import Node
 

@@ -28,7 +28,7 @@ from benchmarks._processes import say
 from benchmarks import _report
 from carrypost import emu
 from carrypost.gossip.wire.frames import CARRYING, kind_of
-from carrypost.lab.campaign.recipes import RECIPES
+from carrypost.lab.campaign.reproduce import RECIPES
 
 SCENARIO = Path(__file__).resolve().parents[1] / "scenarios" / "helsinki.toml"
 HOURS = {"uncontended": 3.0, "contended": 12.0}

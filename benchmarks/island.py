@@ -23,8 +23,8 @@ from dataclasses import dataclass
 
 from benchmarks import _report
 from carrypost.emu.engine.network import Network
-from carrypost.island.records import Entry, Table
-from carrypost.island.relays import choose
+from carrypost.island.island import choose
+from carrypost.island.links import Entry, Table
 from carrypost.log.events import Event, NeighbourDown, NeighbourUp
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.testing import network

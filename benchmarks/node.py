@@ -30,7 +30,7 @@ from benchmarks._processes import BenchmarkError, Row, Worker, free_port, say, s
 from benchmarks import _report
 from carrypost import ConnectionFactory
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.node.store import schema
+from carrypost.node.store import tables
 from carrypost.security.identity import Identity, verify
 
 SIZE_BYTES: Final = 1_000
@@ -145,14 +145,14 @@ def verify_us() -> float:
 
 def commit_us(path: Path, messages: int, per_commit: int) -> float:
     """Return the CPU microseconds per message to commit its rows, with several messages in one transaction."""
-    connection = schema.open_writer(path)
+    connection = tables.open_writer(path)
     body, value, name = os.urandom(SIZE_BYTES), os.urandom(_ROW_BYTES), os.urandom(16)
     began = time.process_time()
     for first in range(0, messages, per_commit):
         numbers = range(first, min(first + per_commit, messages))
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany("INSERT INTO message VALUES (?,?,?,?)", [(n, name, b"\x01", value) for n in numbers])
-        connection.executemany("INSERT INTO piece VALUES (?,?)", [(n << schema.PIECE_BITS, body) for n in numbers])
+        connection.executemany("INSERT INTO piece VALUES (?,?)", [(n << tables.PIECE_BITS, body) for n in numbers])
         connection.execute("COMMIT")
     spent_s = time.process_time() - began
     connection.close()

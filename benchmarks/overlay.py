@@ -47,7 +47,7 @@ from benchmarks._line import message_us, relocation_us
 from benchmarks import _control, _modules, _report
 from carrypost.config import Limits
 from carrypost.emu import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers

@@ -26,16 +26,14 @@ from benchmarks._processes import Row, say
 
 from benchmarks import _report
 from carrypost.cli.app import run as command
-from carrypost.emu.population.calibrate import calibrate
-from carrypost.emu.population.compare import COUNTED, POPULATION, compared
-from carrypost.emu.population.plan import Messages, Plan
+from carrypost.emu.population.calibration import COUNTED, POPULATION, calibrate, compared
 from carrypost.emu.population.run import Model
-from carrypost.emu.population.windows import parts
-from carrypost.emu.records.summary import Delays as _Delays
-from carrypost.emu.records.summary import summarise
+from carrypost.emu.population.sweep import Messages, Plan, parts
 from carrypost.emu.runs import run
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.states import CampaignFolder
+from carrypost.emu.scenario import Scenario
+from carrypost.emu.summary import Delays as _Delays
+from carrypost.emu.summary import summarise
+from carrypost.lab.campaign.folder import CampaignFolder
 
 OSTERMALM: Final = Path(__file__).resolve().parents[1] / "scenarios" / "ostermalm.toml"
 NO_ORDER: Final = {"workload.0.ordering": "none"}

@@ -21,8 +21,8 @@ from benchmarks._rounds import Rounds, Tables, at_most, judge
 
 from carrypost.config import Limits, Settings
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.codec import assemble_payload
 from carrypost.gossip.wire.frames import Parcel
-from carrypost.gossip.wire.payloads import assemble_payload
 from carrypost.log.events import Event, Handed
 from carrypost.log.journal import StoredMessage
 from carrypost.messaging import program_commands as do
@@ -31,8 +31,7 @@ from carrypost.model import address
 from carrypost.model.pattern import entry
 from carrypost.security import circle as values
 from carrypost.security import hpke
-from carrypost.security.entropy import derived
-from carrypost.security.identity import Identity
+from carrypost.security.identity import Identity, derived
 from carrypost.security.packets import PacketKeys, Packets, packet_key
 
 KB: Final = 1_000

@@ -30,13 +30,13 @@ import pyarrow.parquet as pq
 
 from benchmarks import _report, _web_live
 from carrypost import emu
-from carrypost.emu.records.files import ARROW_SCHEMA
-from carrypost.web.arrow import columns_answer
-from carrypost.web.replay import copies, inspect
-from carrypost.web.replay.inspect import Filter
-from carrypost.web.replay.runs import Runs
-from carrypost.web.replay.source import LinesSource, within
-from carrypost.web.replay.why import Inquiry
+from carrypost.emu.records import ARROW_SCHEMA
+from carrypost.web import run_copies
+from carrypost.web.run_copies import Inquiry
+from carrypost.web.run_files import LinesSource, within
+from carrypost.web.run_rows import Filter, columns_answer
+from carrypost.web.run_rows import page as page_of
+from carrypost.web.runs import Runs
 from tools import chromium
 
 Row = dict[str, object]
@@ -116,7 +116,7 @@ def server_rows(record: Path) -> Iterator[Row]:
     messages, nodes = opened.messages.names.shown, len(opened.scan.names)
     middle = messages[len(messages) // 2]
     yield _row("open", opening_s, reading_s("t", "kind", "node", "peer", "attrs"), 3, opened.scan.rows)
-    message_s, found = timed(lambda: copies.copies_table(opened.scan, opened.messages, middle))
+    message_s, found = timed(lambda: run_copies.copies_table(opened.scan, opened.messages, middle))
     yield _row("copies", message_s, reading_s("message"), 2, len(found))
     node_s, about = timed(lambda: opened.node(nodes // 3).about(opened.scan.end / 2))
     yield _row("node", node_s, reading_s("node"), 4, about["delivered"]["total"])
@@ -126,7 +126,7 @@ def server_rows(record: Path) -> Iterator[Row]:
     groups = list(within(opened.scan.source, start, start + 10))
     file = pq.ParquetFile(record)
     group_s = timed(lambda: [file.read_row_group(each, use_threads=False) for each in groups])[0]
-    rows_s, page = timed(lambda: inspect.page(opened.scan, opened.matches(Filter(start, start + 10)), -1, 200))
+    rows_s, page = timed(lambda: page_of(opened.scan, opened.matches(Filter(start, start + 10)), -1, 200))
     size = len(bytes(columns_answer(page).body))
     yield _row("10 s of rows", rows_s, group_s, 2, len(page)) | {"bytes": size, "goal, bytes": 200_000}
 

@@ -16,7 +16,7 @@ import carrypost
 from carrypost import testing
 from carrypost.application import publishing
 from carrypost.errors import ConfigError, LocalError, ResourceAllocationException, StateError
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.wire.frames import Ack
 from carrypost.gossip.wire.pieces import Packed, hash_of, pack, root_of
 from carrypost.log.events import Confirmed, Delivered, Event, NeighbourUp, Received, Refused, Stored

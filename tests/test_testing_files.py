@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from carrypost import testing
-from carrypost.emu.records import files as records
+from carrypost.emu import records
 from carrypost.errors import LocalError
 from carrypost.log.record import Record
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.emu.verify.bound import flood_us
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.contacts import Contact, Presence, clipped

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 
 
 class CopyInput(enum.Enum):

@@ -36,8 +36,8 @@ import pyarrow.parquet as pq
 
 from carrypost.emu import run
 from carrypost.emu.engine.driver import EmulatedDriver
-from carrypost.emu.verify.drawing import MESSAGING, ORDER, PLAIN
 from carrypost.emu.verify.programs import Programs
+from carrypost.emu.verify.random_scenarios import MESSAGING, ORDER, PLAIN
 from carrypost.emu.verify.soak import DRAWS, Watched
 from carrypost.log.events import Event
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from carrypost import emu
 from carrypost.config.rules import nearest
 from carrypost.errors import LocalError
-from carrypost.lab.campaign import recipes, reproduce
+from carrypost.lab.campaign import reproduce
 from carrypost.lab.report.origins import made_by
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -36,7 +36,7 @@ REPLAYED: Final = {"baselines"}
 DEAR: Final = {"ostermalm", "overlay"}
 """Experiments of which a seed takes more than 20 CPU minutes."""
 SEEDS: Final = (
-    dict.fromkeys(recipes.RECIPES, "1-10")
+    dict.fromkeys(reproduce.RECIPES, "1-10")
     | {"emma": "1-20"}
     | dict.fromkeys(DEAR, "1-5")
     | dict.fromkeys(REPLAYED, "1")
@@ -69,7 +69,7 @@ CHECKS: Final = {
 
 def checked(name: str) -> dict[str, int]:
     """Return the number of rows of each kind, of the short run of an experiment."""
-    recipe, short = recipes.RECIPES[name], CHECKS[name]
+    recipe, short = reproduce.RECIPES[name], CHECKS[name]
     chosen = next(each for each in recipe.settings if each.name == short.settings)
     scenario = reproduce.scenario_file(recipe.scenario_of(chosen))
     made = emu.run(scenario, 1, overrides={**chosen.changes, "duration_s": short.duration_s})
@@ -101,10 +101,10 @@ def unlinked(page: str) -> str:
 
 
 def _page_name(text: str) -> str:
-    if text not in recipes.RECIPES:
-        known = ", ".join(recipes.RECIPES)
+    if text not in reproduce.RECIPES:
+        known = ", ".join(reproduce.RECIPES)
         raise argparse.ArgumentTypeError(
-            f"no page is called {text!r}{nearest(text, recipes.RECIPES)} (there are: {known})"
+            f"no page is called {text!r}{nearest(text, reproduce.RECIPES)} (there are: {known})"
         )
     return text
 
@@ -123,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", type=_page_name, metavar="NAME", help="pages to make; default: all")
     parser.add_argument("--seeds", type=_seeds, help="seeds of these pages, such as 1-5; default: a page's own")
     given = parser.parse_args(argv)
-    for name in given.names or list(recipes.RECIPES):
+    for name in given.names or list(reproduce.RECIPES):
         folder = ROOT / "build" / "results" / name
         order = ["carrypost", "reproduce", name, "--seeds", given.seeds or SEEDS[name], "--out", str(folder)]
         code = subprocess.run([sys.executable, "-m", *order], check=False).returncode  # noqa: S603 - our own command

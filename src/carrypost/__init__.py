@@ -62,12 +62,12 @@ if TYPE_CHECKING:
         TransactionRolledBackException,
         TransactionRolledBackRuntimeException,
     )
-    from carrypost.jms.consumer import Consumer, JMSConsumer
+    from carrypost.jms.consumer import Consumer, JMSConsumer, Job, QueueBrowser
     from carrypost.jms.context import Context, JMSContext
+    from carrypost.jms.declarations import TemporaryQueue, TemporaryTopic
     from carrypost.jms.destinations import Destination, Queue, Topic
     from carrypost.jms.durations import UnitWarning
     from carrypost.jms.factory import ConnectionFactory
-    from carrypost.jms.jobs import Job
     from carrypost.jms.messages import (
         BytesMessage,
         MapMessage,
@@ -79,12 +79,10 @@ if TYPE_CHECKING:
     )
     from carrypost.jms.modes import DeliveryMode, SessionMode
     from carrypost.jms.producer import JMSProducer, Producer
-    from carrypost.jms.queue_browser import QueueBrowser
     from carrypost.jms.requestor import Request
     from carrypost.jms.sent import Sent
-    from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
     from carrypost.log.events import SendState
-    from carrypost.messaging.placement import here, most_receiving
+    from carrypost.messaging.placement_and_discovery import here, most_receiving
     from carrypost.model.selector import Selector
     from carrypost.overlay.modulators.modulator import Modulator
     from carrypost.overlay.modulators.registry import Result, modulator
@@ -176,13 +174,11 @@ __all__ = [
 
 _HOMES = {
     "log.events": ("SendState",),
-    "jms.queue_browser": ("QueueBrowser",),
-    "jms.consumer": ("Consumer", "JMSConsumer"),
+    "jms.consumer": ("Consumer", "JMSConsumer", "Job", "QueueBrowser"),
     "jms.context": ("Context", "JMSContext"),
     "jms.destinations": ("Destination", "Queue", "Topic"),
     "jms.durations": ("UnitWarning",),
     "jms.factory": ("ConnectionFactory",),
-    "jms.jobs": ("Job",),
     "jms.messages": (
         "BytesMessage", "MapMessage", "Message", "ObjectMessage", "StreamMessage", "TextMessage", "register",
     ),
@@ -190,9 +186,9 @@ _HOMES = {
     "jms.producer": ("JMSProducer", "Producer"),
     "jms.requestor": ("Request",),
     "jms.sent": ("Sent",),
-    "jms.temporary": ("TemporaryQueue", "TemporaryTopic"),
+    "jms.declarations": ("TemporaryQueue", "TemporaryTopic"),
     "model.selector": ("Selector",),
-    "messaging.placement": ("here", "most_receiving"),
+    "messaging.placement_and_discovery": ("here", "most_receiving"),
     "overlay.modulators.modulator": ("Modulator",),
     "overlay.modulators.registry": ("Result", "modulator"),
     "version": ("__version__",),

@@ -2,7 +2,7 @@
 
 Every device has a namespace of its own: what its programs bound, and what other devices advertise. A lookup asks that
 namespace alone, so it sends nothing and returns what is known here; with a timeout it waits for an advertisement.
-Names, and how they travel, are described in `messaging.names.namespace` and `messaging.names.directory`.
+Names, and how they travel, are described in `messaging.namespace` and `messaging.directory`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from carrypost.jms.context import Context
 from carrypost.jms.destinations import Destination, Topic, as_destination, destination_at
 from carrypost.jms.durations import Duration, microseconds, seconds
 from carrypost.jms.provider import Provider
-from carrypost.messaging.names.namespace import SEPARATOR, Bind
-from carrypost.messaging.names.namespace import Binding as Found
+from carrypost.messaging.namespace import SEPARATOR, Bind
+from carrypost.messaging.namespace import Binding as Found
 from carrypost.messaging.program_commands import BindName, Discover, Entries, Lookup, Unbind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId

@@ -36,13 +36,7 @@ from typing import Literal
 from carrypost.classic import connections as classic
 from carrypost.classic.connections import connection_of
 from carrypost.config import Settings
-from carrypost.emu.engine import network as engine
-from carrypost.emu.engine.application import DeliveredMessage as Delivery
-from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, VirtualLoop, run
-from carrypost.emu.engine.network import NetworkOptions, Watcher
-from carrypost.emu.engine.playback import RecordFile
-from carrypost.emu.engine.radio import LinkModel, Traffic
-from carrypost.emu.scenario.checks import (
+from carrypost.emu.arguments import (
     check_callable,
     check_flag,
     check_keywords,
@@ -50,15 +44,21 @@ from carrypost.emu.scenario.checks import (
     check_seed,
     microseconds,
 )
+from carrypost.emu.engine import network as engine
+from carrypost.emu.engine.applications import DeliveredMessage as Delivery
+from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, VirtualLoop, run
+from carrypost.emu.engine.network import NetworkOptions, Watcher
+from carrypost.emu.engine.radio import LinkModel, Traffic
+from carrypost.emu.recorder import RecordFile
 from carrypost.errors import JMSException, ListenerException, RunawayError, StateError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
-from carrypost.jms.local import LocalProvider
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import Provider
-from carrypost.jms.reconnecting import ReconnectingProvider
+from carrypost.jms.provider.local import LocalProvider
+from carrypost.jms.provider.reconnecting import ReconnectingProvider
 from carrypost.log.events import (
     ClaimLost,
     Delivered,
@@ -71,8 +71,8 @@ from carrypost.log.events import (
     Received,
 )
 from carrypost.log.record import Record
-from carrypost.model.privilege import Privilege
-from carrypost.model.privilege import privilege as by_the_papers
+from carrypost.model.descriptor_values import Privilege
+from carrypost.model.descriptor_values import privilege as by_the_papers
 from carrypost.traces.contacts import read_contacts
 
 __all__ = [

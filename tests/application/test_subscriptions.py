@@ -17,10 +17,9 @@ from tests.support.node_programs import Programs
 from tests.support.nodes import QUICK, scene
 
 from carrypost import testing
-from carrypost.application.subscriptions import Subscriptions
+from carrypost.application.deliveries import Destinations, Subscriptions
 from carrypost.config import Limits, Settings
 from carrypost.errors import InvalidSelectorException, LocalError, PatternError
-from carrypost.gossip.holdings.destinations import Destinations
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Announce

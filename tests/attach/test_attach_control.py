@@ -20,7 +20,7 @@ from tests.support.node_programs import Programs
 from tests.support.nodes import QUICK, scene, until
 
 from carrypost.attach.client import Client
-from carrypost.attach.control import Control
+from carrypost.attach.served_node import Control
 from carrypost.errors import LocalError, NodeError, NoNodeError, RunningError, StateError
 from carrypost.node.runtime import Node
 from carrypost.node.settings import parse

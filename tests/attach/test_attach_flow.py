@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from carrypost.attach.flow import WAITING_MAX, Credits
+from carrypost.attach.outbox import WAITING_MAX, Credits
 from carrypost.config import UNBOUNDED
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from carrypost.attach import calls
-from carrypost.attach.framing import FRAME_BYTES_MAX, OPEN_MAX, Frames, Parts, framed
+from carrypost.attach.line import FRAME_BYTES_MAX, OPEN_MAX, Frames, Parts, framed
 from carrypost.errors import LocalError
 
 

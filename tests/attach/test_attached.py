@@ -28,13 +28,13 @@ from carrypost import (
     JMSException,
     SessionMode,
 )
-from carrypost.attach import flow, outbox
+from carrypost.attach import outbox
 from carrypost.attach.client import Client
 from carrypost.attach.provider import AttachedProvider
+from carrypost.attach.served_node import ServedNode
 from carrypost.errors import NodeError, NoNodeError, RunningError, StateError
-from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
-from carrypost.jms.served_node import ServedNode
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.log.events import Handed
 from carrypost.messaging.commands import Receive
 from carrypost.messaging.program_commands import Command, Consume, Credit, OpenRequests, OpenSession
@@ -504,7 +504,7 @@ async def test_of_a_program_that_does_not_read_what_waits_for_it_nothing_more_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind the messages that wait for it wait answers, up to a bound; when it reads, it gets all of them."""
-    for module in (flow, outbox):
+    for module in (outbox, outbox):
         monkeypatch.setattr(module, "WAITING_MAX", 100)
     asked: list[int] = []
 

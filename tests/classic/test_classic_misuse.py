@@ -51,7 +51,7 @@ from carrypost.classic import (
     XAConnectionFactory,
 )
 from carrypost.java_names import is_java_name
-from carrypost.jms.openable import Openable
+from carrypost.jms.context_sessions import Openable
 from carrypost.naming import NamingException
 
 NEWS = Topic("news")

@@ -18,12 +18,12 @@ import typer
 from typer.core import TyperGroup
 
 import carrypost
-from carrypost.cli import doctor
-from carrypost.cli._progress import progress
+from carrypost.cli import node
+from carrypost.cli._output import progress
 from carrypost.cli.app import app, run
-from carrypost.cli.bench import available
+from carrypost.cli.source_tree import available
 from carrypost.extensions import BUILD
-from carrypost.node.doctor.doctor import Finding
+from carrypost.node.diagnosis import Finding
 
 BENCHMARK = """
 def main(argv):
@@ -192,6 +192,6 @@ def test_the_doctor_has_colours_unless_nobody_wants_them(monkeypatch: pytest.Mon
     monkeypatch.setenv("NO_COLOR", no_color)
     with terminal() as (stream, shown):
         monkeypatch.setattr(sys, "stdout", stream)
-        doctor.show(Finding(interface="lo", means="multicast", works=True, detail="heard"))
+        node.show_finding(Finding(interface="lo", means="multicast", works=True, detail="heard"))
     assert ("\x1b[" in shown[0]) is not bool(no_color)
     assert "works" in shown[0]

@@ -16,8 +16,8 @@ from tests.support.shells import Shell, Terminal
 
 from carrypost.cli.app import app
 from carrypost.cli.console import words
-from carrypost.cli.console.actions import help_
 from carrypost.cli.console.editor import candidates
+from carrypost.cli.console.words import help_
 from carrypost.errors import LocalError
 
 HOST_1 = """\

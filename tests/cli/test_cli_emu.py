@@ -15,7 +15,7 @@ import pytest
 from tests.support import emulated
 
 from carrypost.cli.app import run
-from carrypost.emu.records import files as records
+from carrypost.emu import records
 
 TEXT = """
 duration_s = 100

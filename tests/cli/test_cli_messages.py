@@ -27,7 +27,7 @@ from tests.support.jms_scenes import scene
 from tests.support.shells import COMMAND, PATIENCE_S, Shell
 
 from carrypost import ConnectionFactory, SessionMode, testing
-from carrypost.cli import _given, _joining, _options, _output, _receiving
+from carrypost.cli import _joining, _message_options, _messages, _options, _output
 from carrypost.cli.app import app
 from carrypost.errors import NoNodeError
 
@@ -314,7 +314,13 @@ def test_a_name_without_its_option_is_a_mistake_that_says_which_option(
 
 @pytest.mark.parametrize("text", ["soon", "-3", "3x", "", "1e3"])
 def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) -> None:
-    assert [_given.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [90, 1.5, 120, 21_600, 172_800]
+    assert [_message_options.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [
+        90,
+        1.5,
+        120,
+        21_600,
+        172_800,
+    ]
     code, out, err = shell.run("sub", "-t", "x", f"--for={text}")
     assert (code, out) == (2, "")
     shown = " ".join(re.sub(r"[│\n]", " ", err).split())
@@ -405,9 +411,9 @@ async def test_sub_reports_what_no_call_raises_and_ends_with_its_node(
     async with net.context("s", SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
         factory = cast("ConnectionFactory", SimpleNamespace(settings=None, mode="embedded"))
         joined = _joining.Joined(ctx, factory, _options.Node(data=Path("my folder")).start, json=True)
-        wish = _receiving.SubscribeOptions("holder/news@h")
+        wish = _messages.SubscribeOptions("holder/news@h")
         command = asyncio.ensure_future(
-            _joining.run_body(joined, lambda joined: _receiving.subscribe(joined, wish, count=None, limit_s=None))
+            _joining.run_body(joined, lambda joined: _messages.subscribe(joined, wish, count=None, limit_s=None))
         )
         await net.run(5)
         net.unlink("s", "h")

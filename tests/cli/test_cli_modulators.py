@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from carrypost.cli import _receiving
+from carrypost.cli import _messages
 from carrypost.cli.app import run
 from carrypost.jms.destinations import ChannelTopic
 from carrypost.log.events import OverlayState
@@ -98,7 +98,7 @@ class _Watched:
 def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_receiving, "_CHECK_S", 0)
+    monkeypatch.setattr(_messages, "_CHECK_S", 0)
     refused = OverlayState(refusal="modulator", detail="it does not compile")
     served, failed = (
         OverlayState(NodeId("A")),
@@ -107,7 +107,7 @@ def test_sub_reports_trouble_with_the_home_broker_whenever_it_changes(
     more = [OverlayState(NodeId("A"), faults=number) for number in range(2, 25)]
     full = OverlayState(refusal="seats")
     states = OverlayState(), OverlayState(), refused, full, served, served, failed, failed, *more
-    asyncio.run(_receiving.report_trouble(cast("Consumer", _Watched(*states))))
+    asyncio.run(_messages.report_trouble(cast("Consumer", _Watched(*states))))
     said = capsys.readouterr().err.splitlines()
     for line, text in zip(
         said,

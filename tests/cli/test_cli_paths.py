@@ -19,7 +19,7 @@ import typer
 from tests.support import emulated
 from tests.support.forked import forked
 
-from carrypost.cli import _launch
+from carrypost.cli import _process
 from carrypost.cli._output import line
 from carrypost.cli.app import app, run
 from carrypost.lab import folders
@@ -207,7 +207,7 @@ def test_what_was_typed_wrong_ends_with_2_and_what_the_machine_refuses_with_1(
     def not_here(_order: object) -> int:
         raise AssertionError("a node would run in the process of the test")
 
-    monkeypatch.setattr(_launch, "become", not_here)
+    monkeypatch.setattr(_process, "become", not_here)
     write_key(Identity.generate(), place / "key")
     if case.startswith(("emu show", "keys backup file")):
         assert run(["emu", "run", "scene.toml", "--out", "record.jsonl"]) == 0

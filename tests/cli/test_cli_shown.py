@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.cli import _given, _output, _shown, doctor, trace
+from carrypost.cli import _message_options, _messages, _output, node, node_messages
 from carrypost.cli._exit import Exit, report
 from carrypost.daemon.service import LogFormatter
 from carrypost.errors import JMSException
 from carrypost.jms.mapping import from_browsed
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import BodyType, Headers
-from carrypost.node.doctor.doctor import Finding
+from carrypost.node.diagnosis import Finding
 from carrypost.printing import many
 
 BARE = Descriptor("alan", 1, 7, 10**15, None, "topic/news", 9, 9, PayloadCodec.PLAIN, b"", 1024)
@@ -43,7 +43,7 @@ descriptors = st.builds(
 
 def shown(descriptor: Descriptor, payload: bytes, *, as_json: bool) -> str:
     with redirect_stdout(io.StringIO()) as out:
-        _shown.show(from_browsed(descriptor, payload), json=as_json)
+        _messages.show_message(from_browsed(descriptor, payload), json=as_json)
     return out.getvalue()
 
 
@@ -85,7 +85,7 @@ def test_remarks_errors_findings_and_logs_show_what_others_chose_as_text(capsys:
     _output.say(said)
     assert report(JMSException(said)) == Exit.FAILED
     assert capsys.readouterr().err == 2 * f"carrypost: {text}\n"
-    doctor.show(Finding(interface="lo", means="multicast", works=True, detail=said))
+    node.show_finding(Finding(interface="lo", means="multicast", works=True, detail=said))
     assert capsys.readouterr().out == f"works  lo multicast\n       {text}\n"
     record = logging.makeLogRecord({"msg": "peer %s", "args": (said,), "levelname": "WARNING"})
     assert LogFormatter("%(levelname)s %(message)s").format(record) == f"WARNING peer {text}"
@@ -107,8 +107,8 @@ def test_one_thing_is_in_the_singular(count: int, text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_destination_is_shown_as_commands_take_it(destination: str, shown: str) -> None:
-    assert _shown.place(destination) == shown
-    taken = _given.queue if destination.startswith("queue/") else _given.topic
+    assert _messages.place(destination) == shown
+    taken = _message_options.queue if destination.startswith("queue/") else _message_options.topic
     assert taken(shown) == destination
 
 
@@ -120,14 +120,14 @@ def test_lines_have_colours_unless_nobody_wants_them(monkeypatch: pytest.MonkeyP
 
 def test_the_history_of_a_message_has_its_destination_as_commands_take_it(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"kind": "publish", "message": "m", "t": 0.0, "attrs": {"destination": "queue/n/Alan"}}
-    trace.show({"kept": True, "rows": [row], "held": []}, "m", json=True)
+    node_messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=True)
     assert json.loads(capsys.readouterr().out)["attrs"]["destination"] == "queue/Alan@n"
-    trace.show({"kept": True, "rows": [row], "held": []}, "m", json=False)
+    node_messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=False)
     assert "sent it to queue/Alan@n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("message", ["ID:[/x]:1:2", "ID:[red]n:1:2"])
 def test_the_id_of_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], message: str) -> None:
     row = {"kind": "publish", "message": message, "t": 0.0}
-    trace.show({"kept": True, "rows": [row], "held": []}, "m", json=False)
+    node_messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=False)
     assert capsys.readouterr().out.startswith(f"Message {message}\n")

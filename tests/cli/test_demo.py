@@ -27,13 +27,12 @@ from typer.core import TyperGroup
 
 from carrypost.cli._options import Engine
 from carrypost.cli.app import app, run
-from carrypost.cli.demo import ledger, scenes, stage
+from carrypost.cli.demo import picture as ledger
+from carrypost.cli.demo import scenes, stage
 from carrypost.cli.demo.cast import Actor, Cast
-from carrypost.cli.demo.folder import claimed
-from carrypost.cli.demo.ledger import Ledger
-from carrypost.cli.demo.picture import Picture
+from carrypost.cli.demo.picture import Ledger, Picture
 from carrypost.cli.demo.scenes import Play
-from carrypost.cli.demo.summary import COMMANDS
+from carrypost.cli.demo.stage import COMMANDS, claimed
 
 PATIENCE_S = 180
 PROGRAM = "from carrypost.cli import main; main()"
@@ -353,7 +352,7 @@ def test_full_ends_with_a_campaign_whose_page_is_beside_the_records(
     nobody: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("carrypost.cli.reproduce.reproduce", lambda name, **options: asked.append((name, options)))
+    monkeypatch.setattr("carrypost.cli.lab.results.reproduce", lambda name, **options: asked.append((name, options)))
     monkeypatch.setattr(stage, "run", lambda *_, **__: 0)
     assert run(["demo", "--full", "--record", str(nobody / "r")]) == 0
     assert asked == [("bus", {"quick": True, "out": nobody / "r" / "campaign", "engine": Engine()})]

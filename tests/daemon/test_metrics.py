@@ -20,12 +20,12 @@ from tests.support.loopback import apart
 from tests.support.nodes import PATIENCE_S, QUICK, Nodes, scene, until
 from tests.support.stomp_clients import free_port
 
+from carrypost.attach.served_node import ServedNode
 from carrypost.daemon.metrics import server as metrics_server
 from carrypost.daemon.metrics.families import MEANS, READINGS, exposition
 from carrypost.daemon.metrics.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, Server, serve
 from carrypost.errors import ConfigError, NodeError
 from carrypost.host.steps import Steps
-from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import parse
 
 DASHBOARD = Path(__file__).parents[2] / "examples" / "grafana.json"

@@ -8,11 +8,12 @@ from tests.support.openwire_wire import TRANSCRIPTS, Node, Replay, Wire, place_o
 from tests.support.stomp_wire import Wire as StompWire
 
 from carrypost import BytesMessage, MapMessage, StreamMessage, TextMessage, testing
-from carrypost.daemon.openwire import client as client_module
 from carrypost.daemon.openwire import codec, receiving
 from carrypost.daemon.openwire import commands as wire
+from carrypost.daemon.openwire import server as client_module
 from carrypost.jms.messages import ObjectMessage
-from carrypost.jms.messages.values import Value, ValueType
+from carrypost.jms.messages.values import Value
+from carrypost.model.properties import ValueType
 
 JOBS, NEWS = wire.QueueName("jobs"), wire.TopicName("news")
 DELIVERED, POISON, STANDARD, REDELIVERED, INDIVIDUAL, EXPIRED = 0, 1, 2, 3, 4, 6

@@ -16,7 +16,8 @@ from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import Decoder, OpenWireError
 from carrypost.daemon.openwire.mapping import sent
 from carrypost.errors import JMSException, MessageFormatException
-from carrypost.jms.messages.values import Value, ValueType
+from carrypost.jms.messages.values import Value
+from carrypost.model.properties import ValueType
 
 VERSIONS = 9, 10, 11, 12
 CLASSES = sorted(codec.TYPES.values(), key=lambda each: each.number)

@@ -20,12 +20,12 @@ from tests.support.nodes import PATIENCE_S, scene, toml
 
 from carrypost import ConnectionFactory
 from carrypost.attach.client import Client
+from carrypost.attach.served_node import ServedNode
 from carrypost.cli.app import run
 from carrypost.config import Limits
 from carrypost.daemon.service import Service
 from carrypost.daemon.stomp.server import TOKEN_FILE, Server
-from carrypost.jms.served_node import ServedNode
-from carrypost.node.doctor import diagnosis
+from carrypost.node import diagnosis
 from carrypost.node.settings import NodeSettings, load, parse
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]

@@ -10,8 +10,8 @@ from tests.support.jms_scenes import SOON_S, got, scene
 from tests.support.stomp_wire import Wire
 
 from carrypost import Queue, testing
-from carrypost.daemon import transactions
-from carrypost.daemon.stomp import subscriptions
+from carrypost.daemon import program as transactions
+from carrypost.daemon.stomp import server
 from carrypost.daemon.stomp.codec import Frame, Version
 
 V1_0, V1_1, V1_2 = Version
@@ -267,7 +267,7 @@ async def test_a_message_of_another_subscription_cannot_be_acknowledged(net: tes
 async def test_what_a_client_may_have_open_is_bounded(net: testing.Network) -> None:
     wire = Wire(net, "a")
     await wire.connect()
-    for number in range(subscriptions.SUBSCRIPTIONS_MAX):
+    for number in range(server.SUBSCRIPTIONS_MAX):
         await wire.feed(f"SUBSCRIBE\nid:{number}\ndestination:/topic/t\n\n^")
     await wire.error("SUBSCRIBE\nid:x\ndestination:/topic/t\n\n^", "at most 100 subscriptions")
     wire = Wire(net, "a")

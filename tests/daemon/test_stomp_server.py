@@ -20,13 +20,13 @@ from tests.support.examples import examples
 from tests.support.nodes import scene, until
 from tests.support.stomp_clients import Raw, serving, settings
 
-from carrypost.daemon import connection
+from carrypost.attach.served_node import ServedNode
+from carrypost.daemon import server as connection
 from carrypost.daemon import server as stomp_server
 from carrypost.daemon.server import UNCONNECTED_MAX
 from carrypost.daemon.stomp.server import Server
 from carrypost.errors import ConfigError, NodeError
 from carrypost.jms.provider import Perform, Performed
-from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import parse
 
 

@@ -9,9 +9,9 @@ import pytest
 from tests.support import emulated
 
 from carrypost import emu
-from carrypost.emu.engine.workload import Publication
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.engine.applications import Publication
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.emu.verify.invariants import check
 from carrypost.errors import CarrypostError
 from carrypost.lab.metrics import families, tables

@@ -12,10 +12,10 @@ from tests.support import emulated
 
 from carrypost.cli.app import run
 from carrypost.config import Limits
+from carrypost.emu import records
 from carrypost.emu import run as emulate
-from carrypost.emu.records import files as records
-from carrypost.emu.records.summary import summarise
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
+from carrypost.emu.summary import summarise
 
 PLACES = 3
 CLIQUE = 8

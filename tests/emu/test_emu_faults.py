@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.emu.engine.clock import EmulatedClock
-from carrypost.emu.engine.faults import FaultPlan, plan
-from carrypost.emu.scenario.tables import EventTable, FaultsTable
+from carrypost.emu.engine.driver import EmulatedClock
+from carrypost.emu.engine.world import FaultPlan, plan
+from carrypost.emu.scenario_tables import EventTable, FaultsTable
 from carrypost.traces.contacts import Contact, Presence
 
 SECOND = 1_000_000

@@ -12,7 +12,7 @@ import pytest
 
 from carrypost.config import Settings
 from carrypost.emu import Scenario, run
-from carrypost.emu.scenario.inputs import members_of, settings_of
+from carrypost.emu.inputs import members_of, settings_of
 from carrypost.errors import ConfigError
 from carrypost.lab.metrics import families, tables
 

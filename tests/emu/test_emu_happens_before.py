@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.order_records import S, Story
 
-from carrypost.emu.verify import happens_before
 from carrypost.emu.verify.invariants import Violation, check
+from carrypost.emu.verify.order import Pasts
 from carrypost.log.record import Kind, Record
 
 
@@ -188,7 +188,7 @@ def reach(before: dict[str, set[str]], message: str) -> set[str]:
 def test_the_same_is_found_as_by_walking_through_a_graph(seed: int, nodes: int, messages: int, sweep: int) -> None:
     story, wrong = random_story(random.Random(seed), nodes, messages)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(happens_before, "_SWEEP_MIN", sweep)
+        patch.setattr("carrypost.emu.verify.order._SWEEP_MIN", sweep)
         patch.setattr("carrypost.emu.verify.invariants.SHOWN_MAX", 10_000)
         found = breaches(story.end(900))
     record = story.record
@@ -196,7 +196,7 @@ def test_the_same_is_found_as_by_walking_through_a_graph(seed: int, nodes: int, 
 
 
 def test_messages_that_are_through_give_back_their_bits() -> None:
-    pasts = happens_before.Pasts({number: 2 * number + 1 for number in range(50_000)})
+    pasts = Pasts({number: 2 * number + 1 for number in range(50_000)})
     for number in range(50_000):
         pasts.publish(0, number)
         assert pasts.deliver(1, number, 2 * number + 1)
@@ -208,7 +208,7 @@ def test_hundreds_of_thousands_of_deliveries_take_seconds() -> None:
     chance, nodes = random.Random(1), 100
     rows = 0
     began = time.process_time()
-    pasts = happens_before.Pasts(dict.fromkeys(range(2_000), -1))
+    pasts = Pasts(dict.fromkeys(range(2_000), -1))
     for number in range(2_000):
         pasts.publish(chance.randrange(nodes), number)
         for node in range(nodes):

@@ -11,7 +11,7 @@ from tests.support.emulated import of
 
 from carrypost import emu, testing
 from carrypost.cli.app import run
-from carrypost.emu.records.summary import summarise
+from carrypost.emu.summary import summarise
 from carrypost.emu.verify.invariants import check
 from carrypost.errors import LocalError, PayloadError
 from carrypost.log.record import Record

@@ -6,7 +6,7 @@ import json
 
 from tests.support.order_records import Story
 
-from carrypost.emu.records.summary import EntryCounts, Spread, summarise
+from carrypost.emu.summary import EntryCounts, Spread, summarise
 from carrypost.log.record import Record
 
 

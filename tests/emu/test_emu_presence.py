@@ -8,7 +8,7 @@ import pytest
 from tests.support import emulated
 
 from carrypost import emu
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import CarrypostError
 
 MEETINGS = ("a,b,10,20", "b,c,30,40", "a,b,60,70", "c,d,100,130", "e,f,5,5")

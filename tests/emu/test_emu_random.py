@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.support.examples import examples, soaked
 
 from carrypost import emu
-from carrypost.emu.engine.workload import Publication
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.engine.applications import Publication
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import ConfigError
 
 NODES = ("a", "b", "c", "d")

@@ -21,9 +21,9 @@ from tests.support import emulated
 from tests.support.forked import forked
 
 from carrypost import emu
+from carrypost.emu import records
 from carrypost.emu.engine.world import Progress
-from carrypost.emu.records import files as records
-from carrypost.emu.records.files import Sink
+from carrypost.emu.records import Sink
 from carrypost.errors import FileError, LocalError
 from carrypost.log.record import SCHEMA, Kind, Record
 

@@ -11,7 +11,7 @@ from tests.support import emulated
 from carrypost import emu
 from carrypost.config import UNBOUNDED
 from carrypost.config.document import toml
-from carrypost.emu.scenario.scenario import MODELS, Scenario
+from carrypost.emu.scenario import MODELS, Scenario
 from carrypost.errors import CarrypostError, ConfigError, LocalError
 
 SMALLEST = """

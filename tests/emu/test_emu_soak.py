@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from carrypost.emu import runs
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.draws import draw
+from carrypost.emu.verify.random_scenarios import draw
 from carrypost.emu.verify.soak import SeedOutcome, attempt, main, soak
 
 SEEDS = (1, 2, 4, 5, 6, 7, 9, 11, 16, 30)

@@ -12,15 +12,12 @@ import pytest
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.verify import programs
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.account import Account
-from carrypost.emu.verify.drawing import MESSAGING
-from carrypost.emu.verify.draws import draw
-from carrypost.emu.verify.draws_order import draw_ordered
-from carrypost.emu.verify.programs import Programs
+from carrypost.emu.verify.programs import Account, Programs
+from carrypost.emu.verify.random_scenarios import MESSAGING, draw, draw_ordered
 from carrypost.emu.verify.soak import SeedOutcome, attempt, draw_messaging, main, soak
 from carrypost.log.events import Done, Event, Handed
 from carrypost.messaging.claims import Claims
-from carrypost.messaging.programs import MessagingCommands
+from carrypost.messaging.messaging import MessagingCommands
 from carrypost.messaging.state import Claim
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 

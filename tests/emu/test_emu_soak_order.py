@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.drawing import ORDER
-from carrypost.emu.verify.draws_order import draw_ordered
+from carrypost.emu.verify.random_scenarios import ORDER, draw_ordered
 from carrypost.emu.verify.soak import SeedOutcome, attempt, main, soak
 from carrypost.order.causal import Group
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from carrypost import testing
-from carrypost.emu.records.files import Sink
-from carrypost.emu.records.log import log_of, runs
-from carrypost.emu.records.summary import Delays, summarise
+from carrypost.emu.records import Sink
+from carrypost.emu.rows import log_of, runs
+from carrypost.emu.summary import Delays, summarise
 from carrypost.errors import LocalError
 from carrypost.log.record import Kind, Record
 

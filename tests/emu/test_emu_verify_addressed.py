@@ -11,14 +11,19 @@ import pyarrow.compute as pc
 import pytest
 from tests.support.schedules import FILES
 
-from carrypost.emu.records.log import log_of
+from carrypost.emu.rows import log_of
 from carrypost.emu.runs import run
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.addressed import displaced_by_a_higher_rank, purged_once_all_could_say_so
-from carrypost.emu.verify.drawing import ADDRESSED
-from carrypost.emu.verify.draws import draw_addressed
 from carrypost.emu.verify.facts import Facts
-from carrypost.emu.verify.invariants import Violation, along_open_contacts, check, over_an_open_contact
+from carrypost.emu.verify.invariants import (
+    Violation,
+    along_open_contacts,
+    check,
+    displaced_by_a_higher_rank,
+    over_an_open_contact,
+    purged_once_all_could_say_so,
+)
+from carrypost.emu.verify.random_scenarios import ADDRESSED, draw_addressed
 from carrypost.emu.verify.soak import SeedOutcome, attempt, soak
 from carrypost.log.record import Kind, Record
 

@@ -6,13 +6,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from carrypost.emu.records.log import Log, log_of
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.rows import Log, log_of
+from carrypost.emu.scenario import Scenario
 from carrypost.emu.verify import soak as search
-from carrypost.emu.verify.channels import events_once_and_in_order, results_of_their_events, undelivered
-from carrypost.emu.verify.drawing import CHANNELS
-from carrypost.emu.verify.draws_channels import draw_channels
 from carrypost.emu.verify.facts import Facts
+from carrypost.emu.verify.order import events_once_and_in_order, results_of_their_events, undelivered
+from carrypost.emu.verify.random_scenarios import CHANNELS, draw_channels
 from carrypost.emu.verify.soak import attempt, soak
 from carrypost.log.record import Kind, Record
 

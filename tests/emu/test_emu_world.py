@@ -16,7 +16,7 @@ from tests.support.examples import examples
 from tests.support.trace_texts import parse_contacts
 
 from carrypost import __version__, emu
-from carrypost.emu.scenario.inputs import TEXT_BYTES_MAX
+from carrypost.emu.inputs import TEXT_BYTES_MAX
 from carrypost.traces import contacts
 
 WAYPOINTS = '[mobility]\nmodel = "random-waypoint"\ncount = {count}\nside_m = 300\n[radio]\nrange_m = 60\n'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carrypost.config import Limits
-from carrypost.emu.engine.memory import MemoryStore
+from carrypost.emu.engine.driver import MemoryStore
 from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
 from carrypost.log.journal import Batch, Durability, Key, PieceOf, Value

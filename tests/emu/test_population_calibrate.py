@@ -12,9 +12,9 @@ from tests.support.populations import calibration
 
 from carrypost.cli.app import run
 from carrypost.emu import Scenario
-from carrypost.emu.population.calibrate import calibrate, measured
+from carrypost.emu.population.calibration import calibrate, measured
 from carrypost.emu.population.delays import QUANTILES, read
-from carrypost.emu.records.files import ARROW_SCHEMA
+from carrypost.emu.records import ARROW_SCHEMA
 from carrypost.errors import ConfigError, LocalError
 
 Columns = dict[str, object]

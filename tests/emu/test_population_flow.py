@@ -14,7 +14,7 @@ from tests.support.populations import POPULATION, SCENARIOS, events, played, tal
 from tests.support.schedules import Schedule, schedules
 
 from carrypost.emu import Scenario, flood_bound, run
-from carrypost.emu.records.summary import summarise
+from carrypost.emu.summary import summarise
 
 
 @given(schedules())

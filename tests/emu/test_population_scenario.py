@@ -12,7 +12,7 @@ from carrypost.arrays import Flags, Ints
 from carrypost.emu import Scenario, run
 from carrypost.emu.engine.world import Progress
 from carrypost.emu.population.delays import QUANTILES, Calibration, Delays, quantiles, read
-from carrypost.emu.records.summary import summarise
+from carrypost.emu.summary import summarise
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.traces.encounters import Encounters
 

@@ -9,8 +9,7 @@ import pytest
 from tests.support.air import MTU, Air, data, datagram_sizes, hello
 
 from carrypost import testing
-from carrypost.emu.engine.links import gathered
-from carrypost.emu.engine.radio import Burst, LinkModel
+from carrypost.emu.engine.radio import Burst, LinkModel, gathered
 from carrypost.emu.engine.scheduler import Phase
 from carrypost.errors import LocalError
 from carrypost.gossip.wire.frames import Ack, Data, Frame

@@ -10,7 +10,7 @@ from tests.support.examples import soaked
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.emu.engine.application import InboxApplication
+from carrypost.emu.engine.applications import InboxApplication
 from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.gossip.transfers.ack_tracker import AckTracker
+from carrypost.gossip.transfers.inbox import AckTracker
 from carrypost.gossip.wire.frames import Ack
 
 SERIALS = st.one_of(st.integers(0, 40), st.integers(0, 9_000))

@@ -11,13 +11,12 @@ import pytest
 from tests.support.programs import Program
 
 from carrypost import testing
-from carrypost.gossip.acked import records
+from carrypost.gossip.acked import known_acks
 from carrypost.gossip.acked.acked import Acked
-from carrypost.gossip.acked.comparison import _pages
-from carrypost.gossip.acked.known_acks import ALL_PARTS, UNKNOWN, KnownAcks, part_of
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.acked.known_acks import ALL_PARTS, UNKNOWN, KnownAcks, _pages, part_of
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.wire.cloud_frames import AckRecord, packed, unpacked
+from carrypost.gossip.wire.frames import AckRecord, packed, unpacked
 from carrypost.log.events import Acknowledged
 from carrypost.model.address import queue
 from carrypost.model.ids import MessageId
@@ -59,7 +58,7 @@ def give(net: testing.Network, node: str, identity: Identity, *messages: Message
     """Hand an acknowledgement to a host, as if any neighbour had brought it."""
     host, now = net.host(node), round(net.now * 1e6)
     identity = identity if host._host_context.identity.signed else Identity.plain(identity.node)  # noqa: SLF001
-    made = records.signed_record(identity, now + round(seconds * 1e6), messages)
+    made = known_acks.signed_record(identity, now + round(seconds * 1e6), messages)
     with host.step(now):
         acked(net, node)._keep(signed.fingerprint(made), made, set())  # noqa: SLF001 - as if a neighbour had brought it
 
@@ -273,13 +272,13 @@ def test_who_hears_each_other_is_told_by_one_broadcast_and_others_by_those_betwe
 
 def test_a_record_names_at_most_32_messages_and_fits_into_a_datagram() -> None:
     ids = [MessageId(b"%16d" % number) for number in range(100)]
-    pages = list(records.pages(ids, 1_200))
+    pages = list(known_acks.pages(ids, 1_200))
     assert [len(page) for page in pages] == [32, 32, 32, 4]
     assert [each for page in pages for each in page] == ids
     long = [MessageId(b"n" * 90 + b":1:%d" % number) for number in range(10, 60)]
-    for page in records.pages(long, 576):
-        assert len(records.to_row(records.signed_record(Identity.derived(1, "a"), 1, page))) <= 560
-    assert sum(len(page) for page in records.pages(long, 576)) == 50
+    for page in known_acks.pages(long, 576):
+        assert len(known_acks.to_row(known_acks.signed_record(Identity.derived(1, "a"), 1, page))) <= 560
+    assert sum(len(page) for page in known_acks.pages(long, 576)) == 50
 
 
 # ---------------------------------------------------------------------------------------- several recipients

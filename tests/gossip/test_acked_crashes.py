@@ -17,8 +17,8 @@ from tests.support.programs import Program
 
 from carrypost import testing
 from carrypost.errors import LocalError
-from carrypost.gossip.acked.records import from_row
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.acked.known_acks import from_row
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.events import Acknowledged, Delivered, Event
 from carrypost.log.journal import ACKED, MOM, Key
 from carrypost.messaging import control

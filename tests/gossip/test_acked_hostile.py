@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from carrypost import testing
-from carrypost.gossip.acked import records
+from carrypost.gossip.acked import known_acks
 from carrypost.gossip.acked.acked import LASTS_US, Acked
 from carrypost.gossip.acked.known_acks import KnownAcks
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
+from carrypost.gossip.wire.frames import AckList, AckRecord
 from carrypost.model.ids import MessageId
 from carrypost.security.identity import Identity
 
@@ -55,7 +55,7 @@ class Scene:
         return self.net.host(name)._host_context.identity  # noqa: SLF001
 
     def record(self, by: Identity, *messages: MessageId, lasts_us: int = HOUR_US) -> AckRecord:
-        return records.signed_record(by, self.now + lasts_us, messages or (self.message,))
+        return known_acks.signed_record(by, self.now + lasts_us, messages or (self.message,))
 
     def say(self, *frames: AckRecord | AckList) -> None:
         self.net.inject("b", frames, "m")

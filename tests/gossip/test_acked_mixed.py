@@ -11,8 +11,8 @@ import pytest
 from tests.support.examples import soaked
 
 from carrypost import testing
-from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.wire.cloud_frames import AckList, AckRecord
+from carrypost.gossip.holdings.cache import CopyState
+from carrypost.gossip.wire.frames import AckList, AckRecord
 from carrypost.model.ids import MessageId
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -15,8 +15,8 @@ from carrypost.application.deliveries import Deliveries
 from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.gossip.draft import Draft
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.copy_states import CopyState
 from carrypost.gossip.interest.own_interests import OwnInterests
 from carrypost.gossip.wire.frames import Offer
 from carrypost.gossip.wire.pieces import Blank

@@ -16,10 +16,9 @@ from carrypost import testing
 from carrypost.config import Limits, parse
 from carrypost.emu.engine.network import Network
 from carrypost.errors import ConfigError, StateError
-from carrypost.gossip.strategy import sessions
+from carrypost.gossip.strategy import lists
 from carrypost.gossip.wire import codec
-from carrypost.gossip.wire.cloud_frames import packed
-from carrypost.gossip.wire.frames import Frame, Missing, OpenParcel, Summary
+from carrypost.gossip.wire.frames import Frame, Missing, OpenParcel, Summary, packed
 from carrypost.log.events import Dropped, Event, Reason, Received
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 
@@ -73,7 +72,7 @@ def test_each_sends_what_the_other_lacks_and_nothing_is_offered_or_asked_for() -
 
 def test_the_list_takes_eight_and_a_half_bytes_a_message() -> None:
     for count in (100, 1_000):
-        parts = sessions._cut(list(range(2**63, 2**63 + count)), 142)  # noqa: SLF001
+        parts = lists._cut(list(range(2**63, 2**63 + count)), 142)  # noqa: SLF001
         listed = [Summary(9, part, len(parts), 0, packed(each)) for part, each in enumerate(parts)]
         assert sum(map(len, codec.datagrams(listed, 1_200))) <= 8.5 * count
         assert all(len(each) <= 1_200 for each in codec.datagrams(listed, 1_200))
@@ -82,7 +81,7 @@ def test_the_list_takes_eight_and_a_half_bytes_a_message() -> None:
 @pytest.mark.parametrize("count", [0, 1, 141, 142, 143, 283, 284, 1_000])
 def test_the_parts_of_a_list_are_sound_and_leave_no_gap(count: int) -> None:
     numbers = list(range(5, 5 + count))
-    parts = sessions._cut(numbers, 142)  # noqa: SLF001
+    parts = lists._cut(numbers, 142)  # noqa: SLF001
     assert parts[0] == numbers[:142]
     for before, after in pairwise(parts):
         assert after[0] == before[-1]
@@ -154,7 +153,7 @@ def test_who_does_not_know_the_lists_is_compared_with_after_two_of_them() -> Non
 
 
 def test_more_than_a_session_is_good_for_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "LISTED_MAX", 15)
+    monkeypatch.setattr(lists, "SESSION_LISTED_MAX", 15)
     with testing.network("a", "b", seed=6, strategy="anti-entropy") as net:
         for node in "ab":
             for number in range(16):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from carrypost.gossip.transfers.budget import Budget
+from carrypost.gossip.transfers.accounts import Budget
 
 SECOND = 1_000_000
 

@@ -4,9 +4,8 @@ import pytest
 
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
-from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.cache import DELIVERIES, ORDER, PUBLISHING, Cache
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.slots import bits
 from carrypost.log.events import Reason
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec

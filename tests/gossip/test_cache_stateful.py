@@ -18,11 +18,10 @@ from hypothesis.stateful import (
 
 from carrypost.config import Limits, Settings
 from carrypost.errors import StateError
-from carrypost.gossip.holdings import deadlines, heaps
-from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings import eviction, memories
+from carrypost.gossip.holdings.cache import DELIVERIES, ORDER, PUBLISHING, Cache
 from carrypost.gossip.holdings.copies import DELIVERED, Copy
-from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
-from carrypost.gossip.holdings.ranking import INTEREST_FIRST, PRIVILEGE_ONLY, Ranking
+from carrypost.gossip.holdings.eviction import INTEREST_FIRST, PRIVILEGE_ONLY, Ranking
 from carrypost.gossip.slots import bits
 from carrypost.log.events import Reason
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
@@ -334,7 +333,7 @@ class CacheMachine(RuleBasedStateMachine):
         slack: int,
         ranking: Ranking,
     ) -> None:
-        for module in (heaps, deadlines):
+        for module in (eviction, memories):
             self.patch.setattr(module, "_STALE_SLACK", slack)
         author, giver, queues = shares or (0.1, 0.1, 0.1)
         limits = Limits(seen_max=seen_max, share_author=author, share_neighbour=giver, share_queues=queues)
@@ -550,8 +549,8 @@ class CacheMachine(RuleBasedStateMachine):
             assert (copy.here and copy.pins > 0) == naive.pinned
             if copy.here:
                 assert (set(bits(copy.held)), copy.held_bytes) == (naive.held, naive.nbytes)
-        deadlines = [naive.deadline for naive in known.values() if naive.descriptor.deadline_us is not None]
-        assert cache.deadlines.due_us <= min(deadlines, default=NEVER)
+        ends = [naive.deadline for naive in known.values() if naive.descriptor.deadline_us is not None]
+        assert cache.deadlines.due_us <= min(ends, default=NEVER)
 
     @invariant()
     def a_slot_has_one_tenant_until_its_release_is_told(self) -> None:

@@ -43,8 +43,8 @@ from carrypost.gossip.wire.frames import (
     Tickets,
     WholeDescriptor,
     kind,
+    packed_hashes,
 )
-from carrypost.gossip.wire.routing_frames import packed_hashes
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, Predecessor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId

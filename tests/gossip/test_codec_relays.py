@@ -7,8 +7,8 @@ import pytest
 from carrypost.config import Limits
 from carrypost.errors import LocalError
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import Ack, BlankData, Data, OpenRelay, Relay, StoredData, kind
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 
 LIMITS = Limits()

@@ -9,14 +9,12 @@ import msgspec
 import pytest
 
 from carrypost.application.agenda import Agenda
-from carrypost.application.ledger import Ledger
-from carrypost.application.tables import Marks, Table
+from carrypost.application.ledger import Ledger, Marks, Table
 from carrypost.config import Settings
-from carrypost.gossip.composite import Composite, Part, Stored
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.layer import Steps
-from carrypost.gossip.transfers.host_context import HostContext
+from carrypost.gossip.layer import Composite, Part, Steps, Stored
+from carrypost.gossip.transfers.link import HostContext
 from carrypost.host import Host
 from carrypost.log.events import Published, Reason
 from carrypost.log.journal import Key, Value

@@ -12,8 +12,8 @@ from tests.support.proofs import tell
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.gossip.transfers.burst_builder import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.transfers.outbox import SMALL_HEADER_BYTES
+from carrypost.gossip.transfers.sending import AGE_MS_MAX, HOPS_MAX
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Data, OpenParcel
 from carrypost.host import Host

@@ -13,14 +13,14 @@ from tools.netns import Cable, Net
 
 from carrypost.config import Limits, Settings
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import Announce, Decoded, OpenParcel, Transmission
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.log.events import Delivered
 from carrypost.log.journal import PIECE
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.udp.interfaces import Interface, datagram_bytes
+from carrypost.node.udp.channels import Interface, datagram_bytes
 from carrypost.security.identity import Identity
 from tools import netns
 

@@ -10,7 +10,7 @@ import pytest
 
 from carrypost import testing
 from carrypost.errors import StateError
-from carrypost.gossip.strategy.exchange_machine import (
+from carrypost.gossip.strategy.exchange_contact import (
     EXCHANGE_TABLE,
     ExchangeInput,
     ExchangeMachine,

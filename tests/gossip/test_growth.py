@@ -13,8 +13,7 @@ import pytest
 from benchmarks import _growth_core, growth
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.strategy import offers
-from carrypost.gossip.strategy.candidates import Candidates
-from carrypost.messaging.names import hints
+from carrypost.gossip.strategy.exchange_contact import Candidates
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -45,7 +44,9 @@ def steps(work: growth.Work) -> int:
 def test_ten_times_as_much_takes_at_most_twelve_times_as_many_steps(
     load: growth.Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hints, "_BESIDE", SIZE // 5)  # So that there are more names than are compared.
+    monkeypatch.setattr(
+        "carrypost.messaging.namespace._BESIDE", SIZE // 5
+    )  # So that there are more names than are compared.
     size = SIZES.get(load.what, SIZE)
     few, many = steps(load.make(size)), steps(load.make(growth.TIMES * size))
     assert few > size

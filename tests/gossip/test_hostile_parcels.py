@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from tests.support.hostile import Attacker, Message, message, scene, spoil
 
-from carrypost.gossip.transfers import inspection
-from carrypost.gossip.transfers.pushes import WINDOW_BYTES_MAX
+from carrypost.gossip.transfers import inbound
+from carrypost.gossip.transfers.sending import WINDOW_BYTES_MAX
 from carrypost.gossip.transfers.wants import BLOCK_US
 from carrypost.gossip.wire.frames import Ack, Frame
 from carrypost.gossip.wire.pieces import Blank
@@ -248,7 +248,7 @@ def test_a_parcel_whose_body_is_wrong_costs_one_look_at_its_signature(monkeypatc
         looked.append(found)
         verify(found)
 
-    monkeypatch.setattr(inspection, "verify", counted)
+    monkeypatch.setattr(inbound, "verify", counted)
     with scene() as stage:
         mallory = stage.attacker("b")
         given = message(ALAN)

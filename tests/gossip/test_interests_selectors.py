@@ -13,8 +13,7 @@ from tests.model.test_selector_costs import INSTRUCTIONS_PER_STEP, instructions
 
 from benchmarks import _worst
 from carrypost import InvalidSelectorException, Selector
-from carrypost.gossip.interest import guards
-from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.interest.matcher import REMEMBERED_MAX, Matcher
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import Entry, decode_entries, encode_entries, entry
 from carrypost.model.selector import STEPS_MAX
@@ -168,12 +167,12 @@ def test_a_selector_is_read_once_per_text_and_what_is_remembered_is_bounded(monk
             read.append(text)
             super().__init__(text)
 
-    monkeypatch.setattr(guards, "Selector", Counted)
+    monkeypatch.setattr("carrypost.gossip.interest.matcher.Selector", Counted)
     fresh = [Entry((("destination", "news"),), f"unheard_of = {number}") for number in range(20)]
     for _ in range(3):
         Matcher(fresh, LIMITS).matches(SHORT)
     assert sorted(read) == sorted(str(one.selector) for one in fresh)
-    size = guards.REMEMBERED_MAX // 100
+    size = REMEMBERED_MAX // 100
     Matcher([Entry((("destination", "x"),), "b" * (size - 3) + f"{number:03}") for number in range(101)], LIMITS)
     Matcher(fresh, LIMITS)
     assert len(read) == 20 + 101 + 20  # They gave way to others meanwhile.

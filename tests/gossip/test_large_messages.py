@@ -12,7 +12,7 @@ import zstandard
 
 from carrypost import testing
 from carrypost.config import Settings
-from carrypost.gossip.wire.payloads import fill_payloads
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.host import Host
 from carrypost.log.events import Event, Received
 from carrypost.log.journal import PIECE, StoredMessage

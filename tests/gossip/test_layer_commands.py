@@ -15,8 +15,7 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.errors import IllegalStateException, LocalError
 from carrypost.gossip.layer import Handler, Layer, Steps
-from carrypost.gossip.transfers.host_context import HostContext
-from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.link import HostContext, Link
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Relay
 from carrypost.host import Host

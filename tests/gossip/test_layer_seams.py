@@ -14,7 +14,7 @@ from carrypost.errors import DecodeError, MessageFormatException, PayloadError
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Layer
-from carrypost.gossip.transfers.host_context import HostContext
+from carrypost.gossip.transfers.link import HostContext
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.log.events import Delivered, PayloadWanted

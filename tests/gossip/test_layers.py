@@ -17,10 +17,9 @@ from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
-from carrypost.gossip.transfers.host_context import HostContext
-from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.link import HostContext, Link
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import Announce, Digest, Frame, Transmission
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.log.events import Delivered, Dropped, Event, Reason
 from carrypost.log.journal import PIECE, Batch, Key, Value

@@ -11,8 +11,7 @@ from tests.support.proofs import proven, tell
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.gossip.discovery.announcing import Announcing
-from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, Neighbour, NeighbourInput, NeighbourState
-from carrypost.gossip.discovery.stamps import SERIES
+from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, SERIES, Neighbour, NeighbourInput, NeighbourState
 from carrypost.gossip.wire.frames import Announce, Frame, Request
 from carrypost.host import Host
 from carrypost.log.events import Event, NeighbourDown, NeighbourUp, OneWay

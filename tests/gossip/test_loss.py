@@ -10,8 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.examples import examples
 
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.congestion import INITIAL_WINDOW_BYTES, CongestionWindow
-from carrypost.gossip.transfers.loss import PACKET_THRESHOLD, LossRecovery, Outcome, SentFrame
+from carrypost.gossip.transfers.loss import (
+    INITIAL_WINDOW_BYTES,
+    PACKET_THRESHOLD,
+    CongestionWindow,
+    LossRecovery,
+    Outcome,
+    SentFrame,
+)
 from carrypost.model.times import NEVER
 
 DATAGRAM = 1_200

@@ -11,10 +11,9 @@ import pytest
 
 from carrypost import Queue, testing
 from carrypost.config import Limits, Settings
-from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.cache import Cache, CopyState
 from carrypost.gossip.holdings.copies import Copy, Memory
-from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY
+from carrypost.gossip.holdings.eviction import PRIVILEGE_ONLY
 from carrypost.log.events import Reason
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.headers import Headers

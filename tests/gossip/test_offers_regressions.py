@@ -11,7 +11,7 @@ from tests.support.proofs import tell
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.emu.engine.radio import Radio
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.wire.frames import (
     Ack,
     Announce,

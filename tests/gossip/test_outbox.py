@@ -12,7 +12,7 @@ from carrypost.config import Settings
 from carrypost.gossip.holdings.cache import Cache
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.timers import SEND, Schedule, Timers
-from carrypost.gossip.transfers.congestion import INITIAL_WINDOW_BYTES
+from carrypost.gossip.transfers.loss import INITIAL_WINDOW_BYTES
 from carrypost.gossip.transfers.outbox import DESCRIPTOR, FRAGMENT, Job, Outbox
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.times import NEVER

@@ -1,11 +1,11 @@
-"""`gossip.wire.parts`: things that come in parts, from honest senders and others."""
+"""`gossip.transfers.inbox`: things that come in parts, from honest senders and others."""
 
 from __future__ import annotations
 
 import pytest
 
 from carrypost.errors import LimitError
-from carrypost.gossip.wire.parts import OPEN_MAX, PARTS_MAX, Parts
+from carrypost.gossip.transfers.inbox import OPEN_MAX, PARTS_MAX, Parts
 
 
 def test_parts_in_any_order_make_the_whole() -> None:

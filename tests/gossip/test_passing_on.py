@@ -15,8 +15,7 @@ from carrypost.log.journal import PIECE, PieceOf
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers
 from carrypost.model.ids import MessageId
-from carrypost.security.identity import Identity
-from carrypost.security.origins import check_origin
+from carrypost.security.identity import Identity, check_origin
 
 LARGE = bytes(range(256)) * 200
 """Several pieces."""

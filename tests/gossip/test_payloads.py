@@ -8,8 +8,8 @@ import pytest
 from carrypost import testing
 from carrypost.config import Limits
 from carrypost.errors import StoreError
+from carrypost.gossip.wire.codec import assemble_payload, fill_payloads
 from carrypost.gossip.wire.frames import Ack, BlankData, Data, Frame, OpenParcel, StoredData
-from carrypost.gossip.wire.payloads import assemble_payload, fill_payloads
 from carrypost.log.events import Dropped, Event, Reason
 from carrypost.log.journal import PIECE, Batch, Durability
 from carrypost.model.descriptor import Descriptor, PayloadCodec

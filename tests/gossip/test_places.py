@@ -12,7 +12,7 @@ from tests.support.hostile import Attacker, Scene, message, scene
 from tests.support.proofs import tell
 
 from carrypost.config import Limits, Settings
-from carrypost.gossip.discovery.places import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
+from carrypost.gossip.discovery.neighbour import LAPSE_PERIODS, ROTATING, STAY_PERIODS, WAITING_MAX
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Ack, Announce, Parcel, Request
 from carrypost.host import Host

@@ -12,7 +12,7 @@ from tests.support.hostile import Attacker
 
 from carrypost import testing
 from carrypost.config import Limits
-from carrypost.gossip.interest import guards
+from carrypost.gossip.interest import matcher
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import mask_of
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -94,15 +94,15 @@ def test_a_short_profile_is_matched_against_many_remembered_messages_in_parts() 
 def test_a_profile_that_takes_a_minute_does_not_keep_a_host_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count costs instead of time: the cost of selectors in one step of the host is bounded."""
     spent: list[int] = []
-    admits = guards.Guards.admits
+    admits = matcher.Guards.admits
 
-    def counting(self: guards.Guards, mask: int, descriptor: object) -> bool:
+    def counting(self: matcher.Guards, mask: int, descriptor: object) -> bool:
         before = self.spent_us
         found = admits(self, mask, descriptor)  # type: ignore[arg-type]
         spent[-1] += self.spent_us - before
         return found
 
-    monkeypatch.setattr(guards.Guards, "admits", counting)
+    monkeypatch.setattr(matcher.Guards, "admits", counting)
     with testing.network("a", "b", seed=1, altruistic=True) as net:
         for number in range(400):
             net.publish("a", "news", str(number).encode())

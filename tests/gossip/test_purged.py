@@ -8,10 +8,10 @@ import pytest
 from tests.gossip.test_addressed import Receptions, carry, want
 
 from carrypost import testing
-from carrypost.gossip.holdings import purged
-from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.holdings.purged import Purged
-from carrypost.gossip.transfers.purging import strike
+from carrypost.gossip.holdings import memories
+from carrypost.gossip.holdings.cache import CopyState
+from carrypost.gossip.holdings.memories import Purged
+from carrypost.gossip.transfers.arrivals_and_removals import strike
 from carrypost.log.events import Dropped, Reason
 from carrypost.model.address import control, queue
 from carrypost.model.ids import MessageId, NodeId
@@ -74,22 +74,22 @@ def test_an_id_counts_as_long_as_any_notice_that_names_it() -> None:
 def test_one_node_has_only_its_latest_ids_remembered() -> None:
     register = Purged()
     register.add(ids(0, 3), MALLORY, S, 0)
-    for first in range(0, 3 * purged.NODE_IDS_MAX, 1_000):
+    for first in range(0, 3 * memories.PURGED_NODE_IDS_MAX, 1_000):
         register.add(ids(first, 1_000), MANAGER, S, 0)
-    assert len(register) == 3 + purged.NODE_IDS_MAX
-    latest = ids(3 * purged.NODE_IDS_MAX - 1_000, 1_000)
+    assert len(register) == 3 + memories.PURGED_NODE_IDS_MAX
+    latest = ids(3 * memories.PURGED_NODE_IDS_MAX - 1_000, 1_000)
     assert all(register.names(each, MANAGER, 0) for each in latest)
     assert register.names(ids(0, 1)[0], MALLORY, 0)
 
 
 def test_of_too_many_the_node_that_was_silent_for_longest_is_forgotten() -> None:
     register = Purged()
-    nodes = [NodeId(f"n{number}") for number in range(purged.IDS_MAX // purged.NODE_IDS_MAX + 1)]
+    nodes = [NodeId(f"n{number}") for number in range(memories.PURGED_IDS_MAX // memories.PURGED_NODE_IDS_MAX + 1)]
     for node in nodes[:-1]:
-        register.add(ids(0, purged.NODE_IDS_MAX), node, S, 0)
+        register.add(ids(0, memories.PURGED_NODE_IDS_MAX), node, S, 0)
     register.add(ids(0, 1), nodes[0], S, 0)
-    register.add(ids(0, purged.NODE_IDS_MAX), nodes[-1], S, 0)
-    assert len(register) == purged.IDS_MAX
+    register.add(ids(0, memories.PURGED_NODE_IDS_MAX), nodes[-1], S, 0)
+    assert len(register) == memories.PURGED_IDS_MAX
     assert set(register.by_node) == set(nodes) - {nodes[1]}
 
 

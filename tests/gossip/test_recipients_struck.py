@@ -14,10 +14,10 @@ from tests.support.one_node import OneNode
 
 from carrypost import testing
 from carrypost.gossip.holdings import recipients
-from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.holdings.purged import Purged
+from carrypost.gossip.holdings.cache import CopyState
+from carrypost.gossip.holdings.memories import Purged
 from carrypost.gossip.holdings.recipients import Recipients
-from carrypost.gossip.transfers.purging import strike
+from carrypost.gossip.transfers.arrivals_and_removals import strike
 from carrypost.log.events import Dropped, Reason
 from carrypost.log.journal import STRUCK, Journal
 from carrypost.model.descriptor import Descriptor, PayloadCodec

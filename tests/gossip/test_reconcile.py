@@ -13,7 +13,7 @@ from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError, RemoteError
 from carrypost.gossip.interest.index import ProfileIndex, View
 from carrypost.gossip.slots import bits
-from carrypost.gossip.strategy import reconcile
+from carrypost.gossip.strategy import review
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Bucket, Digest
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -67,7 +67,7 @@ def run(initiator: list[int], other: list[int], mtu_bytes: int = MTU_BYTES) -> R
     sides = [(view_of(other), other), (view_of(initiator), initiator)]
     found: tuple[set[int], set[int]] = (set(), set())
     sizes = []
-    frames = reconcile.split(reconcile.opening(sides[1][0]), mtu_bytes)
+    frames = review.split(review.opening(sides[1][0]), mtu_bytes)
     while frames:
         sent = codec.datagrams(frames, mtu_bytes)
         sizes.append([len(datagram) for datagram in sent])
@@ -77,9 +77,9 @@ def run(initiator: list[int], other: list[int], mtu_bytes: int = MTU_BYTES) -> R
             frame for datagram in sent for frame in codec.decode(datagram, Limits(datagram_bytes_max=65_507)).frames
         ]:
             assert isinstance(frame, Digest)
-            step = reconcile.answer(view, frame)
+            step = review.answer(view, frame)
             found[len(sizes) % 2].update(values[slot] for slot in bits(step.mine_only | step.wanted_mine))
-            frames += reconcile.split(step.reply, mtu_bytes) if step.reply is not None else []
+            frames += review.split(step.reply, mtu_bytes) if step.reply is not None else []
     return Run(found[0], found[1], sizes)
 
 
@@ -139,32 +139,32 @@ def test_every_frame_fits_the_datagram_and_is_answered_by_itself(mtu_bytes: int)
 
 def test_what_fits_is_not_cut_and_what_is_cut_adds_up() -> None:
     small = Digest(PROFILE, 3, (Bucket(6, 1, (), tuple(range(1 << 58, (1 << 58) + 9))),), (1, 2, 3))
-    assert reconcile.split(small, MTU_BYTES) == [small]
+    assert review.split(small, MTU_BYTES) == [small]
     wanted = Digest(PROFILE, 3, small.buckets * 20, tuple(NEW))
-    frames = reconcile.split(wanted, MTU_BYTES)
+    frames = review.split(wanted, MTU_BYTES)
     assert sum((frame.buckets for frame in frames), ()) == wanted.buckets
     assert sum((frame.wanted for frame in frames), ()) == wanted.wanted
     assert {(frame.profile, frame.round) for frame in frames} == {(PROFILE, 3)}
 
 
 def test_a_digest_without_buckets_is_the_end_and_gets_no_answer() -> None:
-    step = reconcile.answer(view_of(HELD), Digest(PROFILE, 3, (), (HELD[4], NEW[0])))
-    assert step == reconcile.Step(None, 0, 1 << 4)
+    step = review.answer(view_of(HELD), Digest(PROFILE, 3, (), (HELD[4], NEW[0])))
+    assert step == review.Step(None, 0, 1 << 4)
 
 
 def test_two_messages_with_one_fingerprint_are_offered_together() -> None:
     mine = view_of([*HELD[:20], 77, 77])
     theirs = view_of(HELD[:20])
-    reply = reconcile.answer(theirs, reconcile.opening(mine)).reply
+    reply = review.answer(theirs, review.opening(mine)).reply
     assert reply is not None
-    assert reconcile.answer(mine, reply).mine_only == 3 << 20
+    assert review.answer(mine, reply).mine_only == 3 << 20
 
 
 def test_a_set_with_one_prefix_of_fifty_bits_is_reconciled_in_bounded_rounds() -> None:
     near = sorted({(0xABCDE << 44) | CHANCE.getrandbits(14) for _ in range(400)})
     result = run(near[1:], near[:-1])
     assert (result.initiator_only, result.other_only) == ({near[-1]}, {near[0]})
-    assert len(result.sizes) <= reconcile.ROUNDS_MAX + 1
+    assert len(result.sizes) <= review.ROUNDS_MAX + 1
 
 
 ZEROS = (0,) * 16
@@ -174,7 +174,7 @@ ZEROS = (0,) * 16
     "digest",
     [
         Digest(PROFILE, -1),
-        Digest(PROFILE, reconcile.ROUNDS_MAX + 1),
+        Digest(PROFILE, review.ROUNDS_MAX + 1),
         Digest(PROFILE, 0, (), (1 << 64,)),
         Digest(PROFILE, 0, (), (-1,)),
         Digest(PROFILE, 0, (Bucket(0, 0, (0,) * 63),)),
@@ -197,24 +197,24 @@ ZEROS = (0,) * 16
 )
 def test_what_is_no_step_of_a_reconciliation_is_refused(digest: Digest) -> None:
     with pytest.raises(DecodeError) as caught:
-        reconcile.answer(view_of(HELD[:100]), digest)
+        review.answer(view_of(HELD[:100]), digest)
     assert caught.value.reason == "digest"
 
 
 @pytest.mark.parametrize(
     "buckets",
-    [(Bucket(10, 0, (), ()),) * (reconcile.BUCKETS_MAX + 1), (Bucket(6, 0, ZEROS),) * 9],
+    [(Bucket(10, 0, (), ()),) * (review.BUCKETS_MAX + 1), (Bucket(6, 0, ZEROS),) * 9],
 )
 def test_a_frame_that_asks_about_too_much_at_once_is_refused(buckets: tuple[Bucket, ...]) -> None:
     with pytest.raises(LimitError):
-        reconcile.answer(view_of(HELD[:100]), Digest(PROFILE, 1, buckets))
+        review.answer(view_of(HELD[:100]), Digest(PROFILE, 1, buckets))
 
 
 def test_the_largest_question_gets_a_bounded_answer() -> None:
     view = view_of(HELD)
     wrong = tuple(NEW[:16])
     for buckets in ((Bucket(0, 0, tuple(NEW[:64])),), tuple(Bucket(6, n, wrong) for n in range(8))):
-        reply = reconcile.answer(view, Digest(PROFILE, 0, buckets)).reply
+        reply = review.answer(view, Digest(PROFILE, 0, buckets)).reply
         assert reply is not None
         assert sum(len(b.fingerprints) + len(b.members or ()) for b in reply.buckets) <= 2_048
 
@@ -230,7 +230,7 @@ def test_random_digests_are_answered_or_refused() -> None:
         members = chance.choice([None, (), tuple(chance.choices(HELD, k=3))])
         digest = Digest(PROFILE, chance.randrange(20), (Bucket(depth, prefix, children, members),))
         with contextlib.suppress(RemoteError):
-            step = reconcile.answer(view, digest)
+            step = review.answer(view, digest)
             answered += 1
             assert step.reply is not None
             assert all(b.members is not None or b.depth > depth for b in step.reply.buckets)

@@ -13,7 +13,7 @@ from tests.support.examples import examples
 from carrypost.config import Limits
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import Slots, bits
-from carrypost.gossip.strategy import reconcile
+from carrypost.gossip.strategy import review
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Digest
 from carrypost.model.descriptor import Descriptor, PayloadCodec
@@ -61,10 +61,10 @@ class Side:
             self.slots.release(copy.slot)
 
     def answer(self, digest: Digest) -> list[Digest]:
-        step = reconcile.answer(self.view, digest)
+        step = review.answer(self.view, digest)
         names = {copy.slot: value for value, copies in self.copies.items() for copy in copies}
         self.lacking |= {names[slot] for slot in bits(step.mine_only | step.wanted_mine)}
-        return [] if step.reply is None else reconcile.split(step.reply, MTU_BYTES)
+        return [] if step.reply is None else review.split(step.reply, MTU_BYTES)
 
 
 class Link:
@@ -91,14 +91,14 @@ class Link:
         return arrived
 
     def run(self, initiator: Side, other: Side) -> None:
-        frames = reconcile.split(reconcile.opening(initiator.view), MTU_BYTES)
+        frames = review.split(review.opening(initiator.view), MTU_BYTES)
         self.rounds = 0
         listener, speaker = other, initiator
         while frames:
             frames = [reply for frame in self.carry(frames) for reply in listener.answer(frame)]
             listener, speaker = speaker, listener
             self.rounds += 1
-            assert self.rounds <= reconcile.ROUNDS_MAX + 1
+            assert self.rounds <= review.ROUNDS_MAX + 1
 
 
 def differences(a: Side, b: Side) -> tuple[set[int], set[int]]:
@@ -212,7 +212,7 @@ class Neighbours(RuleBasedStateMachine):
         """Exchange over a bad link, on which messages are handed over in the middle of the run."""
         a, b = self.sides[initiator], self.sides[1 - initiator]
         link = Link(self.chance, 0.3)
-        frames = reconcile.split(reconcile.opening(a.view), MTU_BYTES)
+        frames = review.split(review.opening(a.view), MTU_BYTES)
         listener, speaker = b, a
         while frames:
             arrived = link.carry(frames)

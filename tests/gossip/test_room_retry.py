@@ -9,7 +9,7 @@ from tests.gossip.test_offers_regressions import Scene
 from tests.support.examples import examples
 
 from carrypost import testing
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.wire.frames import Offer, OfferEntry, kind
 from carrypost.model.ids import MessageId
 

@@ -21,9 +21,11 @@ from carrypost.config import Limits, Settings, parse
 from carrypost.emu import run
 from carrypost.emu.verify.invariants import check
 from carrypost.errors import ConfigError, LocalError
-from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
+from carrypost.gossip.strategy.prophet import EncounterTable, node_key
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
+    CERTAIN,
+    LISTED_MAX,
     Encounters,
     Frame,
     Held,
@@ -33,8 +35,10 @@ from carrypost.gossip.wire.frames import (
     Offer,
     OfferEntry,
     Tickets,
+    packed_entries,
+    packed_hashes,
+    packed_levels,
 )
-from carrypost.gossip.wire.routing_frames import CERTAIN, LISTED_MAX, packed_entries, packed_hashes, packed_levels
 from carrypost.log.events import Dropped, Event, Reason, Received
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import MICROSECONDS

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from carrypost import testing
-from carrypost.gossip.wire.frames import Held, Listing
-from carrypost.gossip.wire.routing_frames import LISTED_MAX, listing_bytes, packed_hashes, unpacked_hashes
+from carrypost.gossip.wire.frames import LISTED_MAX, Held, Listing, listing_bytes, packed_hashes, unpacked_hashes
 from carrypost.testing import Network
 
 LONG = 1_100

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pytest
 
 from carrypost import emu
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.recipes import RECIPES
-from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 from carrypost.lab.metrics import tables
 from carrypost.lab.metrics.families import ONE
 

@@ -14,7 +14,7 @@ from tests.gossip.test_routing import KINDS
 from tests.support.examples import examples
 
 from carrypost import testing
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.wire.frames import Tickets
 from carrypost.log.events import Delivered, Dropped, Event, Published, Reason, Received, Stored
 from carrypost.model.ids import MessageId

@@ -13,7 +13,7 @@ from carrypost import testing
 from carrypost.cli.app import run as command
 from carrypost.config import Settings
 from carrypost.emu import run
-from carrypost.emu.records.files import table_of
+from carrypost.emu.records import table_of
 from carrypost.errors import ConfigError
 from carrypost.lab.metrics import finished, merge, parts, tables
 from carrypost.lab.metrics.families import ONE

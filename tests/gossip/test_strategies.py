@@ -9,17 +9,13 @@ import pytest
 from tests.support.frames import RECEIVED
 
 from carrypost import testing
-from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY
+from carrypost.gossip.holdings.eviction import PRIVILEGE_ONLY
 from carrypost.gossip.slots import bits
-from carrypost.gossip.strategy import reconcile
-from carrypost.gossip.strategy.choice import STRATEGIES
-from carrypost.gossip.strategy.contacts import Contact
-from carrypost.gossip.strategy.strategy import Strategy
+from carrypost.gossip.strategy import review
+from carrypost.gossip.strategy.strategy import Contact, Strategy
 from carrypost.gossip.timers import OFFER
-from carrypost.gossip.transfers.arrivals import Arrival
-from carrypost.gossip.transfers.host_context import HostContext
-from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.transfers.removals import Removals
+from carrypost.gossip.transfers.arrivals_and_removals import Arrival, Removals
+from carrypost.gossip.transfers.link import HostContext, Link
 from carrypost.gossip.transfers.transfers import Transfers
 from carrypost.gossip.wire.frames import (
     Digest,
@@ -35,6 +31,7 @@ from carrypost.gossip.wire.frames import (
     Summary,
     Tickets,
 )
+from carrypost.host.parts import STRATEGIES
 from carrypost.log.events import Delivered, Event
 
 PAGE = 20
@@ -57,9 +54,9 @@ class Flood(Strategy[Contact]):
 
     def _compare(self, link: Link, frame: Digest, _now: int) -> None:
         own = self.context.interests.view
-        if own is None or frame.profile != own.digest or (reply := reconcile.answer(own, frame).reply) is None:
+        if own is None or frame.profile != own.digest or (reply := review.answer(own, frame).reply) is None:
             return
-        pages = reconcile.split(reply, link.body_bytes_max)
+        pages = review.split(reply, link.body_bytes_max)
         for part, page in enumerate(pages):
             self.serial += 1
             number = self.serial if page.buckets else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from carrypost import testing
-from carrypost.gossip.transfers import inspection
+from carrypost.gossip.transfers import inbound
 from carrypost.model.descriptor import PIECE_BYTES, Descriptor
 from carrypost.security.identity import verify
 
@@ -19,7 +19,7 @@ def test_a_signature_is_checked_once_per_message_however_often_its_descriptor_co
         checked.append(found.id)
         verify(found)
 
-    monkeypatch.setattr(inspection, "verify", counted)
+    monkeypatch.setattr(inbound, "verify", counted)
     payload = bytes(range(256)) * (PIECE_BYTES // 256) * 20
     with testing.network("a", "b", security="signed", compress=False, rate_bytes_per_s=50_000) as net:
         net.subscribe("b", "news")

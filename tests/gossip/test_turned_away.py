@@ -8,11 +8,10 @@ import pytest
 from tests.gossip.test_addressed import Receptions, carry, want
 
 from carrypost import testing
+from carrypost.gossip.holdings.cache import ORDER, QUEUES, CopyState
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.holdings.owners import ORDER, QUEUES
 from carrypost.gossip.layer import Layer
-from carrypost.gossip.transfers.host_context import HostContext
+from carrypost.gossip.transfers.link import HostContext
 from carrypost.log.events import Reason
 from carrypost.model.ids import MessageId
 

@@ -16,9 +16,9 @@ import pytest
 from carrypost.config import Limits, Settings
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.layer import Handler, Layer
-from carrypost.gossip.transfers.host_context import HostContext
-from carrypost.gossip.transfers.link import Link
+from carrypost.gossip.transfers.link import HostContext, Link
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import (
     Announce,
     Digest,
@@ -29,7 +29,6 @@ from carrypost.gossip.wire.frames import (
     Relay,
     Transmission,
 )
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.log.events import Delivered, Event, Received
 from carrypost.log.journal import PIECE, Batch

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from carrypost.config import Settings
-from carrypost.emu.engine.application import InboxApplication
+from carrypost.emu.engine.applications import InboxApplication
 from carrypost.emu.engine.driver import EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
 from carrypost.emu.engine.scheduler import Scheduler

@@ -9,7 +9,7 @@ import pytest
 from carrypost import testing
 from carrypost.emu.engine.network import Network
 from carrypost.errors import ResourceAllocationException
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.events import Dropped, Event, Reason, Stored
 from carrypost.model.ids import MessageId
 

@@ -10,8 +10,8 @@ import pytest
 from carrypost import testing
 from carrypost.config import Settings
 from carrypost.errors import ConfigError, IllegalArgumentException, LocalError, PatternError, PayloadError, StateError
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import Announce, Frame, OpenParcel, ProfileRequest, StoredData
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.log.events import Confirmed, Delivered, Dropped, Event, NeighbourUp, Reason, Refused, Stored

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.gossip.wire.cloud_frames import LinkRecord
-from carrypost.island.edges import Edges
-from carrypost.island.records import FORGET_US, Entry, Table, packed_prefixes
+from carrypost.gossip.wire.frames import LinkRecord
+from carrypost.island.links import FORGET_US, Edges, Entry, Table, packed_prefixes
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.model.times import NEVER
 

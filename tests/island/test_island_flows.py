@@ -11,7 +11,7 @@ from tests.support.islands import Islands, S
 from carrypost.config import Limits
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
-from carrypost.island import flows
+from carrypost.island import relaying
 from carrypost.model.ids import NodeId, node_prefix
 
 ACK = fr.Ack(1, b"\x01")
@@ -104,7 +104,7 @@ def test_a_flow_ends_with_the_neighbours_that_it_leads_through() -> None:
 
 def test_flows_have_the_bounds_of_relays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check bytes of the neighbour, datagrams of a muted one, and the number of flows."""
-    monkeypatch.setattr(flows, "FLOWS_MAX", 16)
+    monkeypatch.setattr(relaying, "FLOWS_MAX", 16)
     with Line(limits={"link_relay_bytes_per_s": 10_000}) as line:
         relay = fr.Relay(path("abc"), 1, b"", bytes(100))
         line.take("b", relay, "a")
@@ -121,4 +121,4 @@ def test_flows_have_the_bounds_of_relays(monkeypatch: pytest.MonkeyPatch) -> Non
             target = number.to_bytes(4, "big")
             line.take("b", fr.Relay(path("abc") + target, 1, b"", b"x"), "a")
             line.net.advance(0.1)
-            assert 0 < len(kept._flows) <= flows.FLOWS_MAX  # noqa: SLF001
+            assert 0 < len(kept._flows) <= relaying.FLOWS_MAX  # noqa: SLF001

@@ -10,7 +10,7 @@ import pytest
 from tests.support.contacts import island
 
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.wire.cloud_frames import LinkRecord, LinkState, Relay
+from carrypost.gossip.wire.frames import LinkRecord, LinkState, Relay
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.security.identity import Identity
 from carrypost.testing import Network, network

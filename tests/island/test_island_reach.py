@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 from tests.support.contacts import SETTLED_S, Edges, World, clusters, grid, island, line, moving, names, ring
 
-from carrypost.emu.engine.memory import MemoryStore
-from carrypost.island.records import FORGET_US
+from carrypost.emu.engine.driver import MemoryStore
+from carrypost.island.links import FORGET_US
 from carrypost.log.events import Event, NeighbourDown, Reachable, Unreachable
 from carrypost.log.record import Kind, Record
 from carrypost.testing import network

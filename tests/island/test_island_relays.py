@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.island.relays import choose, two_hops
+from carrypost.island.island import choose, two_hops
 
 Heard = dict[bytes, frozenset[bytes]]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.contacts import island
 
-from carrypost.island.routes import AVOIDED_US, Routes, names
+from carrypost.island.links import AVOIDED_US, Routes, names
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.testing import network
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.hostile import message, scene
 from tests.support.islands import Islands, S
 
-from carrypost.gossip.holdings.copy_states import CopyState
-from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX
+from carrypost.gossip.holdings.cache import CopyState
+from carrypost.gossip.wire.frames import ACKED_IDS_MAX
 from carrypost.model.ids import NodeId
 
 

@@ -28,8 +28,10 @@ from carrypost import (
     StreamMessage,
     TextMessage,
 )
-from carrypost.jms.messages import codec, registry
-from carrypost.jms.messages.values import Value, ValueType
+from carrypost.jms.messages import object_message
+from carrypost.jms.messages import values as codec
+from carrypost.jms.messages.values import Value
+from carrypost.model.properties import ValueType
 
 # ---------------------------------------------------------------------------------------- writing and reading
 
@@ -487,4 +489,4 @@ def test_the_name_of_a_class_is_its_own_unless_another_is_given() -> None:
 
     assert ObjectMessage(OnlyInThisTest()).object_name == "OnlyInThisTest"
     assert ObjectMessage().object_name is None
-    assert registry.object_name(ObjectMessage(Point(1)).payload) == "tests.Point"
+    assert object_message.object_name(ObjectMessage(Point(1)).payload) == "tests.Point"

@@ -17,8 +17,8 @@ from tests.support.jms_scenes import NEWS, SOON_S, got, scene, texts
 
 from carrypost import Consumer, Context, IllegalStateException, JMSException, Message, SessionMode, Topic, testing
 from carrypost.emu.engine.driver import EmulatedDriver
-from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import NODE_LOST
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.messaging.program_commands import CloseConsumer, Command
 from carrypost.model.descriptor import Descriptor
 

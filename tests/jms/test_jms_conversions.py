@@ -23,9 +23,8 @@ from carrypost import (
     StreamMessage,
     testing,
 )
-from carrypost.jms.messages.conversions import BODY_TABLE, PROPERTY_TABLE
-from carrypost.jms.messages.texts import parsed, text_of
-from carrypost.jms.messages.values import ValueType
+from carrypost.jms.messages.values import BODY_TABLE, PROPERTY_TABLE, parsed, text_of
+from carrypost.model.properties import ValueType
 
 # As the specification draws them (§3.5.4 and §3.11.3): rows are what was written, columns what is read.
 PROPERTIES = """

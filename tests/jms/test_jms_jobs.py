@@ -20,7 +20,7 @@ from carrypost import (
     SessionMode,
     testing,
 )
-from carrypost.jms.openable import Openable
+from carrypost.jms.context_sessions import Openable
 
 pytestmark = pytest.mark.attached("a consumer has a session of its own, whose calls are interleaved with others")
 INDIVIDUAL = SessionMode.INDIVIDUAL_ACKNOWLEDGE

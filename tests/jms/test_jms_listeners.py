@@ -24,7 +24,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.jms.local import LocalProvider
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.messaging.program_commands import Retry
 from carrypost.model.descriptor import Descriptor
 

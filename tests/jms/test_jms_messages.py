@@ -32,8 +32,7 @@ from carrypost import (
 )
 from carrypost.config import Limits
 from carrypost.jms.mapping import Sending, from_handed, stamp, to_draft
-from carrypost.jms.messages.headers import Header
-from carrypost.jms.messages.properties import Properties
+from carrypost.jms.messages.headers_and_properties import Header, Properties
 from carrypost.log.events import Handed
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers

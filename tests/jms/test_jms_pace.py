@@ -11,9 +11,9 @@ from carrypost.errors import IllegalStateException, JMSException
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
-from carrypost.jms.local import LocalProvider
+from carrypost.jms.acknowledgement import SessionUnitsOfWork
 from carrypost.jms.provider import Perform
-from carrypost.jms.units_of_work import SessionUnitsOfWork
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.log.journal import Durability
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.descriptor import Descriptor, Ordering

@@ -21,7 +21,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.messaging.admission import BROWSES_MAX
+from carrypost.messaging.control import BROWSES_MAX
 from carrypost.naming import InitialContext
 
 pytestmark = pytest.mark.attached("credit, requests and browsings cross the socket in both directions")

@@ -11,8 +11,8 @@ import pytest
 from tests.support.jms_scenes import NEWS, got, scene, texts
 
 from carrypost import Consumer, Context, IllegalStateException, Message, SessionMode, Topic, testing
-from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Program
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.messaging.program_commands import (
     CloseConsumer,
     CloseSession,

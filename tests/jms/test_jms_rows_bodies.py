@@ -27,7 +27,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.jms.messages import codec
+from carrypost.jms.messages import values as codec
 
 ROWS = range(47, 57)
 

@@ -24,7 +24,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.jms.messages.json_text import json_text
+from carrypost.jms.messages.text_and_bytes import json_text
 
 NESTED: tuple[Any, ...] = (
     {"order": {"lines": [{"article": "tea", "count": 2}]}},

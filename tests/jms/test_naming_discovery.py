@@ -20,10 +20,10 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.messaging import admission, control
-from carrypost.messaging.discovery import Discovered
-from carrypost.messaging.names.directory import OWNER_MAX
-from carrypost.messaging.names.namespace import Bind, Binding
+from carrypost.messaging import control
+from carrypost.messaging.directory import OWNER_MAX
+from carrypost.messaging.namespace import Bind, Binding
+from carrypost.messaging.placement_and_discovery import Discovered
 from carrypost.messaging.program_commands import BindName
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
@@ -237,13 +237,13 @@ def test_a_node_answers_no_more_questions_than_its_account_allows() -> None:
         until_us = here.now_us + 60_000_000
         here.say("asked", *(control.Discover(number, until_us) for number in range(30)))
         assert here.refused("asked") == 20
-        assert admission.DISCOVERIES_PER_S * admission.SAVED_S == 100
+        assert control.DISCOVERIES_PER_S * control.SAVED_S == 100
 
 
 def test_no_more_discoveries_are_open_than_may_be() -> None:
     with scene_of("off") as here:
         here.net.suspend("asked")
-        for _ in range(admission.DISCOVERIES_MAX):
+        for _ in range(control.DISCOVERIES_MAX):
             here.ask("asked")
         with pytest.raises(ResourceAllocationException, match="16 discoveries wait"):
             here.ask("asked")

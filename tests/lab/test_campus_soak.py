@@ -11,8 +11,7 @@ import pytest
 
 from carrypost import emu
 from carrypost.emu.verify.invariants import check
-from carrypost.lab.campaign.recipes import RECIPES
-from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 from carrypost.lab.metrics import families, tables
 
 pytestmark = pytest.mark.soak

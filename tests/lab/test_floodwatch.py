@@ -11,9 +11,8 @@ import pytest
 
 from carrypost.cli.app import run as command
 from carrypost.emu import Scenario, run
-from carrypost.lab.campaign.recipes import RECIPES
-from carrypost.lab.campaign.reproduce import scenario_file
-from carrypost.lab.report.floodwatch import ADAPTIVE, BEGINS_S, STATIC, TOPOLOGIES, Case
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
+from carrypost.lab.report.overlay_clients import ADAPTIVE, BEGINS_S, STATIC, TOPOLOGIES, Case
 
 SETTINGS = {each.name: each for each in RECIPES["floodwatch"].settings}
 APPROACHES = {STATIC: "static", ADAPTIVE: "adaptive"}

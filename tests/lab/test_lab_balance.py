@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from carrypost.cli.app import run as command
-from carrypost.lab.campaign.recipes import RECIPES
-from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 
 CAMPAIGN = """
 scenarios = ["balance.toml"]
@@ -26,7 +25,7 @@ set = {"settings.overlay.homing" = "static"}
 
 def test_a_page_has_the_papers_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("carrypost.lab.report.balance._BEGIN_S", 8.0)
+    monkeypatch.setattr("carrypost.lab.report.overlay_brokers._BEGIN_S", 8.0)
     text = scenario_file("balance").read_text(encoding="utf-8")
     assert "duration_s = 600\n" in text
     (tmp_path / "balance.toml").write_text(text.replace("duration_s = 600\n", "duration_s = 12\n"), encoding="utf-8")

@@ -12,10 +12,10 @@ from tests.support.benches import Bench
 from benchmarks import baselines as bench
 from carrypost.cli.app import run
 from carrypost.config.document import toml
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.lab.campaign import grid, reproduce
-from carrypost.lab.campaign.recipes import RECIPES
+from carrypost.lab.campaign.reproduce import RECIPES
 from carrypost.lab.report import baselines
 
 RECIPE = RECIPES["baselines"]

@@ -162,7 +162,7 @@ def test_ctrl_c_leaves_whole_things_and_the_same_command_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr("carrypost.cli.lab.campaign._moved", interrupt)
-        patch.setattr("carrypost.lab.spark.jobs._LOOK_S", 0.01)
+        patch.setattr("carrypost.lab.spark.session._LOOK_S", 0.01)
         assert command(["lab", "campaign", str(path), "--out", str(out), "--json"]) == 130
     told = capsys.readouterr()
     found = json.loads(told.out)
@@ -177,7 +177,7 @@ def test_ctrl_c_leaves_whole_things_and_the_same_command_goes_on(
     three(tmp_path, THREE.replace("period_s = 20", "period_s = 0.4"))
     with monkeypatch.context() as patch:
         patch.setattr("carrypost.cli.lab.campaign._moved", interrupt)
-        patch.setattr("carrypost.lab.spark.jobs._LOOK_S", 0.01)
+        patch.setattr("carrypost.lab.spark.session._LOOK_S", 0.01)
         assert command(["lab", "campaign", str(path), "--out", str(out)]) == 130
     new = plain(path, tmp_path)
     there = {each.name: each.read_bytes() for each in (out / "records").glob("*.parquet")}

@@ -18,7 +18,7 @@ from carrypost.cli.app import run as command
 from carrypost.emu.runs import Prepared
 from carrypost.errors import LabError
 from carrypost.lab import folders
-from carrypost.lab.campaign import bundle, task
+from carrypost.lab.campaign import grid, tasks
 from carrypost.lab.campaign.campaign import begun
 from carrypost.lab.campaign.grid import load
 from carrypost.lab.engines import Answer, LocalEngine, Piece, Watch
@@ -132,7 +132,7 @@ def test_a_task_of_a_campaign_that_is_over_does_not_touch_the_record_of_the_next
             return ended
 
         monkeypatch.setattr(Prepared, "run", slow)
-        state = task.play(old, run)
+        state = tasks.play(old, run)
     assert (state.status, state.kept) == ("failed", False)
     assert len(whole) == 1
     assert records(out) == whole  # Nothing hidden is left, either.
@@ -199,7 +199,7 @@ def test_without_spark_what_an_earlier_campaign_did_stays_as_it_is(
 def unpacked_contacts(folder: Path) -> Path:
     (run,) = load(campaign(folder, seeds="[1]")).runs
     scenario = emu.Scenario.parse(run.text, file=run.file)
-    found = bundle.unpacked(scenario, run.files, dict(bundle.contents(run.files)).__getitem__)
+    found = grid.unpacked(scenario, run.files, dict(grid.contents(run.files)).__getitem__)
     return found.path("../shared/contacts.csv")
 
 

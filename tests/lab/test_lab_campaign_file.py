@@ -8,7 +8,7 @@ import pytest
 from tests.support.campaigns import THREE, TWO_SETTINGS, campaign, three
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.campaign.grid import load
 

@@ -16,11 +16,10 @@ from carrypost import emu
 from carrypost.cli.app import run as command
 from carrypost.errors import RunningError
 from carrypost.lab import folders
-from carrypost.lab.campaign import task
-from carrypost.lab.campaign.bundle import contents, executor_folder, unpacked
+from carrypost.lab.campaign import tasks
 from carrypost.lab.campaign.campaign import begun
-from carrypost.lab.campaign.grid import load
-from carrypost.lab.campaign.states import CampaignFolder
+from carrypost.lab.campaign.folder import CampaignFolder
+from carrypost.lab.campaign.grid import contents, executor_folder, load, unpacked
 from carrypost.lab.schemas import FAILURES, RUNS
 
 
@@ -216,7 +215,7 @@ def test_two_campaigns_at_once_in_a_folder_are_refused(tmp_path: Path, capsys: p
 _HOLD = """
 import os, sys
 from pathlib import Path
-from carrypost.lab.campaign.lock import locked
+from carrypost.lab.campaign.folder import locked
 with locked(Path(sys.argv[1])):
     os._exit(9)
 """
@@ -255,10 +254,10 @@ def test_a_process_that_does_not_see_the_folder_or_comes_too_late_writes_nothing
         running.begin()
         shared = context_of(running, running.todo)
         (run,) = running.todo
-    late = task.play(shared, run)  # The campaign is over.
+    late = tasks.play(shared, run)  # The campaign is over.
     assert (late.status, late.kept) == ("failed", False)
     assert "does not see" in late.error
-    nowhere = task.play(task.TaskContext(CampaignFolder(tmp_path / "nowhere"), running.token, {}), run)
+    nowhere = tasks.play(tasks.TaskContext(CampaignFolder(tmp_path / "nowhere"), running.token, {}), run)
     assert (nowhere.status, nowhere.kept) == ("failed", False)
     assert records(tmp_path / "out") == {}
     assert states(tmp_path / "out") == {}
@@ -272,12 +271,12 @@ def test_a_run_of_which_processes_died_fails_and_is_not_tried_for_ever(
     with begun(load(campaign(tmp_path, seeds="[1]")), tmp_path / "out") as running:
         shared = context_of(running, running.todo)
         (run,) = running.todo
-        monkeypatch.setattr(task, "attempts", lambda: 2)
-        assert "2 processes that ran it died" in task.play(shared, run).error
-        monkeypatch.setattr(task, "attempts", lambda: 1)
-        assert task.play(shared, run).status == "failed"  # Known already.
+        monkeypatch.setattr(tasks, "attempts", lambda: 2)
+        assert "2 processes that ran it died" in tasks.play(shared, run).error
+        monkeypatch.setattr(tasks, "attempts", lambda: 1)
+        assert tasks.play(shared, run).status == "failed"  # Known already.
         (tmp_path / "out" / ".runs" / f"{run.stem}.json").unlink()
-        assert task.play(shared, run).status == "done"
+        assert tasks.play(shared, run).status == "done"
 
 
 # --- files that scenarios name -------------------------------------------------------------------------------

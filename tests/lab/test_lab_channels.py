@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from carrypost.emu.records.files import table_of
+from carrypost.emu.records import table_of
 from carrypost.lab import folders
 from carrypost.lab.engines import Engine, LocalEngine, opened
 from carrypost.lab.metrics import families, finished, merge, parts, tables

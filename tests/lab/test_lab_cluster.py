@@ -14,8 +14,7 @@ from tests.support.campaigns import TWO_SETTINGS, campaign, records, three
 from tests.support.spark_cluster import PATIENCE_S, standalone
 
 from carrypost.errors import LabError
-from carrypost.lab.campaign import visible
-from carrypost.lab.campaign.campaign import begun
+from carrypost.lab.campaign.campaign import begun, check_executors
 from carrypost.lab.campaign.grid import load
 from carrypost.lab.engines import opened
 from carrypost.lab.spark.session import SparkOptions
@@ -30,7 +29,7 @@ def on_executors(spark: SparkSession) -> list[dict[str, Any]]:
         from pyspark.core.broadcast import _broadcastRegistry  # noqa: PLC0415
 
         import carrypost  # noqa: PLC0415
-        from carrypost.lab.campaign.bundle import executor_folder  # noqa: PLC0415
+        from carrypost.lab.campaign.grid import executor_folder  # noqa: PLC0415
 
         folder = executor_folder()
         yield {
@@ -72,7 +71,7 @@ def test_an_executor_with_another_carrypost_is_refused(
     with begun(load(campaign(tmp_path)), tmp_path / "out") as running:
         monkeypatch.setattr("carrypost.__version__", "99")
         with pytest.raises(LabError, match=r"cannot run carrypost 99 \(it has carrypost .*install 'carrypost\[lab\]'"):
-            visible.check(spark, running.place, running.token)
+            check_executors(spark, running.place, running.token)
         assert sorted(each.name for each in running.place.states.iterdir()) == ["lock"]
 
 

@@ -30,11 +30,9 @@ from tests.traces.test_traces_encounters import (
 from carrypost.cli.app import run
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts.contacts_here import found_here
-from carrypost.lab.contacts.slabs import SAMPLES, SampleSpan, Search, SlabPlan, planned
+from carrypost.lab.contacts.search import SAMPLES, SampleSpan, Search, SlabPlan, found_here, planned
 from carrypost.lab.schemas import CONTACTS, POSITIONS
-from carrypost.traces.encounters import Rules
-from carrypost.traces.in_range import TimeWindow
+from carrypost.traces.encounters import Rules, TimeWindow
 
 Row = tuple[str, str, float, float, float]
 

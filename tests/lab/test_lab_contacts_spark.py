@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from carrypost.cli.app import run
 from carrypost.lab import folders
 from carrypost.lab.contacts import extract
-from carrypost.lab.contacts.contacts import found
-from carrypost.lab.contacts.contacts_here import found_here
+from carrypost.lab.contacts.search import found_here
+from carrypost.lab.contacts.spark import found
 from carrypost.lab.metrics import families
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.encounters import Rules

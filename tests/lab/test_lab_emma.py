@@ -12,13 +12,13 @@ from tests.support.lab_pages import Reader
 
 from carrypost import emu
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign import grid, recipes, reproduce
+from carrypost.emu.scenario import Scenario
+from carrypost.lab.campaign import grid, reproduce
 from carrypost.lab.metrics import FAMILIES, families, tables
 from carrypost.lab.report import page
 from carrypost.lab.report.study import Study
 
-BOTH = (recipes.RECIPES["emma"], recipes.RECIPES["emma-island"])
+BOTH = (reproduce.RECIPES["emma"], reproduce.RECIPES["emma-island"])
 Ratio = Callable[[str, int, int, int], float]
 """The share delivered, by mode, priority, buffer and number of hosts."""
 
@@ -34,7 +34,7 @@ def like_emma(
     seeds: Sequence[int] = (1, 2),
     *,
     quick: bool = False,
-    recipe: recipes.Recipe = recipes.RECIPES["emma"],
+    recipe: reproduce.Recipe = reproduce.RECIPES["emma"],
 ) -> Study:
     """A campaign as it would be if these shares were delivered, a tenth of it at once and the rest after 100 s."""
     rows: lab_pages.Rows = {table: [] for table in FAMILIES}
@@ -88,7 +88,7 @@ def add(rows: lab_pages.Rows, name: str, made: Scenario, ratio: Ratio) -> None:
 
 
 @pytest.mark.parametrize("recipe", BOTH, ids=lambda each: each.name)
-def test_the_campaign_has_the_papers_loads(tmp_path: Path, recipe: recipes.Recipe) -> None:
+def test_the_campaign_has_the_papers_loads(tmp_path: Path, recipe: reproduce.Recipe) -> None:
     runs = grid.load(reproduce.laid_out(recipe, tmp_path, (1,), quick=False)).runs
     made = [Scenario.load(tmp_path / each.file, each.overrides) for each in runs]
     assert len({each.text for each in made}) == len(made)
@@ -100,7 +100,7 @@ def test_the_campaign_has_the_papers_loads(tmp_path: Path, recipe: recipes.Recip
         (workload,) = each.workloads
         assert (workload.within_s, workload.lifetime_s, each.radio.range_m) == (20, 240, 200)
         assert not each.settings.shares
-        assert each.settings.island is (recipe is recipes.RECIPES["emma-island"])
+        assert each.settings.island is (recipe is reproduce.RECIPES["emma-island"])
         last_s = workload.first_s + workload.within_s + (workload.lifetime_s or 0)
         assert last_s <= (each.run.duration_s or 0)
 
@@ -137,7 +137,7 @@ def test_each_strategy_has_a_half_of_every_figure(tmp_path: Path) -> None:
 def test_the_second_page_says_that_its_hosts_have_islands(tmp_path: Path) -> None:
     lead = "Hosts with an island know which hosts they can reach"
     with_island = page.render(
-        like_emma(tmp_path / "island", better, (1,), quick=True, recipe=recipes.RECIPES["emma-island"])
+        like_emma(tmp_path / "island", better, (1,), quick=True, recipe=reproduce.RECIPES["emma-island"])
     ).text
     without = page.render(like_emma(tmp_path / "alone", better, (1,), quick=True)).text
     assert (lead in with_island, lead in without) == (True, False)
@@ -188,11 +188,11 @@ def test_a_short_run_of_the_shipped_scenario_reaches_recipients(*, island: bool)
 @pytest.mark.soak
 @pytest.mark.parametrize("recipe", BOTH, ids=lambda each: each.name)
 def test_one_command_makes_the_page(
-    recipe: recipes.Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    recipe: reproduce.Recipe, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", recipe.name, "--quick", "--seeds", "1,2", "--engine", "local", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["failed"]) == (2 * len(recipes.RECIPES["emma"].selected_settings(quick=True)), 0)
+    assert (told["runs"], told["failed"]) == (2 * len(reproduce.RECIPES["emma"].selected_settings(quick=True)), 0)
     found = Reader((tmp_path / told["page"]).read_text(encoding="utf-8"))
     assert len([name for name in found.tables if name.endswith("in numbers")]) == 4

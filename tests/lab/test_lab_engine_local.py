@@ -90,9 +90,9 @@ for name in sys.argv[1].split():
 from carrypost.cli.app import run
 
 if sys.argv[1] == "pyspark py4j":
-    from carrypost.lab.campaign import recipes
+    from carrypost.lab.campaign.reproduce import RECIPES
 
-    recipes.RECIPES["bus"] = dataclasses.replace(recipes.RECIPES["bus"], quick_s=120)
+    RECIPES["bus"] = dataclasses.replace(RECIPES["bus"], quick_s=120)
 for order in sys.stdin.read().splitlines():
     print(order, "-->", flush=True)
     print("-->", run(order.split()), flush=True)

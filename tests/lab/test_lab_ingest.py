@@ -18,8 +18,8 @@ import pytest
 from carrypost.cli.app import run
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest import inputs
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.formats import FORMATS, Options
@@ -87,10 +87,10 @@ def test_blocks_hold_whole_lines_and_all_of_them(tmp_path: Path) -> None:
     text = b"".join(b"%d\n" % number**5 for number in range(200)) + b"the end"
     path.write_bytes(text)
     for size in (1, 7, 64, 1 << 20):
-        read = list(sources.blocks(path, size))
+        read = list(inputs.blocks(path, size))
         assert b"".join(data for _, data in read) == text
         assert [number for number, _ in read] == [1 + text[: text.index(data)].count(b"\n") for _, data in read]
-        parts = [sources.part(path, *each) for each in sources.ranges(path, size)]
+        parts = [inputs.part(path, *each) for each in inputs.ranges(path, size)]
         assert b"".join(parts) == text
         assert all(part.endswith(b"\n") for part in parts[:-1])
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 from carrypost.lab import folders
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.run import ingest
 from carrypost.lab.schemas import CONTACTS
 from carrypost.traces.formats import Options

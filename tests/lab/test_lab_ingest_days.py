@@ -10,10 +10,10 @@ from tests.support.trace_texts import assembled
 
 from carrypost.cli.app import run
 from carrypost.emu import run as emulate
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.formats import FORMATS, Options

@@ -13,7 +13,7 @@ import pytest
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.run import ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.formats import FORMATS

@@ -16,8 +16,8 @@ from tests.traces.test_traces_encounters import slow_search
 from carrypost.cli.app import run
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts.contacts_here import found_here
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.contacts.search import found_here
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import POSITIONS
 from carrypost.traces.encounters import Rules

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.support.trace_texts import assembled, whys
 
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest.request import IngestRequest
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.run import Report, ingest
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.formats import FORMATS, Options

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from carrypost.cli.app import run as command
-from carrypost.emu.records.log import log_of
-from carrypost.emu.records.summary import Ordered, Spread, summarise
+from carrypost.emu.rows import log_of
 from carrypost.emu.runs import run
-from carrypost.emu.verify.draws_order import draw_ordered
+from carrypost.emu.summary import Ordered, Spread, summarise
 from carrypost.emu.verify.facts import Facts
+from carrypost.emu.verify.random_scenarios import draw_ordered
 from carrypost.lab import folders
 from carrypost.lab.metrics import FAMILIES, families
 from carrypost.lab.schemas import RECORDS, Table

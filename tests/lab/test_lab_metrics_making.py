@@ -14,7 +14,7 @@ from tests.support.order_records import Story
 
 import carrypost
 from carrypost.cli.app import run as command
-from carrypost.emu.records.files import Sink, table_of
+from carrypost.emu.records import Sink, table_of
 from carrypost.errors import FileError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.engines import LocalEngine, opened

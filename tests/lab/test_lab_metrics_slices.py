@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from carrypost.emu.records.copies import TOLD
+from carrypost.emu.rows import TOLD
 from carrypost.emu.runs import run
-from carrypost.emu.verify.draws_order import draw_ordered
+from carrypost.emu.verify.random_scenarios import draw_ordered
 from carrypost.lab import folders
 from carrypost.lab.engines import Answer, LocalEngine, Piece, Watch, opened
 from carrypost.lab.metrics import FAMILIES, finished, merge, parts, slices, tables

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tests.support.order_records import Story
 
 from carrypost.cli.app import run as command
-from carrypost.emu.records.files import Sink
+from carrypost.emu.records import Sink
 from carrypost.lab import folders
 from carrypost.lab.metrics import families
-from carrypost.lab.metrics.distribution import Counts, Moments, dominated
+from carrypost.lab.metrics.parts import Counts, Moments, dominated
 from carrypost.lab.schemas import Table
 from carrypost.log.record import Kind, Record
 

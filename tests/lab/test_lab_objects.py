@@ -28,16 +28,16 @@ from tests.support.spark_cluster import PATIENCE_S, standalone
 from carrypost.cli.app import run
 from carrypost.emu import Scenario
 from carrypost.errors import LocalError, RunningError
-from carrypost.lab import folders, objects
-from carrypost.lab.campaign.objects import CampaignObjects
+from carrypost.lab import folders
+from carrypost.lab.campaign.folder import CampaignObjects
 from carrypost.lab.contacts.extract import STATISTICS, TABLES
+from carrypost.lab.folders import Folder, ObjectFolder, folder_of
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.families import DELAY_SPREAD, PROCESSING, TIMELINE
 from carrypost.lab.metrics.making import Wanted
-from carrypost.lab.objects import Folder, ObjectFolder, folder_of
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
-from carrypost.lab.spark import hadoop, java
-from carrypost.lab.stream.live import METRICS, NODES
+from carrypost.lab.spark import java
+from carrypost.lab.stream import METRICS, NODES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ class Shelf(pa_fs.LocalFileSystem):  # type: ignore[misc] # Arrow has no types
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the URI of a store without a server; only this process can open it."""
     system, root = Shelf(), str(tmp_path / "shelf")
-    monkeypatch.setattr(objects, "_opened", lambda uri: (system, root + urlsplit(uri).path))
+    monkeypatch.setattr(folders, "_opened", lambda uri: (system, root + urlsplit(uri).path))
     return "s3://shelf"
 
 
@@ -176,7 +176,7 @@ def test_uris_of_files_are_paths(tmp_path: Path) -> None:
 
 
 def test_a_store_that_lacks_a_library_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(hadoop, "find_library", lambda _: None)
+    monkeypatch.setattr(java, "find_library", lambda _: None)
     for name in ("ARROW_LIBHDFS_DIR", "HADOOP_HOME", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(LocalError, match=r"^hdfs:// needs Hadoop's library libhdfs\.\w+, which was not found: set"):

@@ -8,7 +8,7 @@ import pytest
 from tests.emu.test_emu_groups import WALK
 
 from carrypost.cli.app import run as command
-from carrypost.lab.campaign.recipes import RECIPES
+from carrypost.lab.campaign.reproduce import RECIPES
 
 SMALL = (
     WALK.replace("count = 24", "count = 12")

@@ -18,7 +18,7 @@ from carrypost.lab.engines import LocalEngine, SparkEngine
 from carrypost.lab.metrics import making
 from carrypost.lab.metrics.plugins import Plugin
 from carrypost.lab.metrics.records import Source
-from carrypost.lab.report import own
+from carrypost.lab.report import general
 from carrypost.lab.spark.session import SparkOptions
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_a_report_that_is_no_part_of_a_page_is_told(tmp_path: Path, body: str, s
     plugin, nothing = tmp_path / "my.py", cast("Study", None)
     plugin.write_text(f"{SHORT}\n\ndef report(study, all_series):\n    {body}\n", encoding="utf-8")
     with pytest.raises(CarrypostError, match=re.escape(said)):
-        own.part(nothing, [], [Plugin.read(plugin)])
+        general.plugins_part(nothing, [], [Plugin.read(plugin)])
 
 
 @pytest.mark.parametrize(

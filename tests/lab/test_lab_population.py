@@ -107,7 +107,7 @@ def test_metrics_and_pages_say_population_and_what_they_do_not_know(
 def test_a_window_that_fails_is_the_failure_of_its_run(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("carrypost.lab.campaign.windows.save", lambda *_: 1 / 0)
+    monkeypatch.setattr("carrypost.lab.campaign.tasks.save_part", lambda *_: 1 / 0)
     assert command(["lab", "campaign", "campaign.toml", "--out", "out", "--engine", "local", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["done"], told["failed"]) == (1, 3)

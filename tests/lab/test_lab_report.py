@@ -12,13 +12,14 @@ from tests.support import lab_pages
 from tests.support.lab_pages import Reader
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import FileError, LocalError
 from carrypost.lab.folders import write_arrow
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import figures, page, svg
-from carrypost.lab.report.paper import BUS, EXPERIMENTS, OSTERMALM, Experiment
+from carrypost.lab.report import causal, page
+from carrypost.lab.report.blocks import inline_svg
+from carrypost.lab.report.papers import BUS, EXPERIMENTS, OSTERMALM, Experiment
 from carrypost.lab.report.study import Study
 
 _PLAIN = """
@@ -168,7 +169,7 @@ def test_where_no_copy_waited_a_sentence_replaces_the_picture(tmp_path: Path) ->
         rows = [each | {"value_ms": each["value_ms"] * ("20min" in each["run"]) * waiting} for each in values]
         write_arrow(pa.Table.from_pylist(rows, schema=f.DELAY_CDF.arrow), tmp_path / "metrics", f.DELAY_CDF)
         study = Study(tmp_path)
-        return [name for name, _ in figures.against(study, pair, BUS).pictures], Reader(page.render(study).text).text
+        return [name for name, _ in causal.against(study, pair, BUS).pictures], Reader(page.render(study).text).text
 
     drawn, text = made(waiting=True)
     assert drawn == ["lifetime 20 min"]
@@ -382,7 +383,7 @@ def test_pictures_keep_their_labels_and_lose_what_nobody_sees() -> None:
         '<svg version="1.1" xmlns="http://x" class="marks" viewBox="0 0 99.5 20"><g transform="translate(0.25,10.123)">'
         '<path aria-label="a" d="M0.12345,1L2,1L2,7.77" stroke="#08306b"/><text>0.125</text></g></svg>'
     )
-    assert svg.inline(drawn, "a < \\1") == (
+    assert inline_svg(drawn, "a < \\1") == (
         '<svg viewBox="0 0 99.5 20" style="max-width:99.5px" role="img"><title>a &lt; \\1</title>'
         '<g transform="translate(0.25,10.123)">'
         '<path d="M0.12,1L2,1L2,7.77" stroke="#08306b"/><text>0.125</text></g></svg>'

@@ -7,8 +7,7 @@ from pathlib import Path
 from tests.support.lab_pages import Reader
 
 from carrypost.cli.app import run as command
-from carrypost.lab.campaign.recipes import RECIPES
-from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 
 _SMALL = "{ duration_s = 600, 'contacts.people' = 4, 'contacts.flats' = [], 'workload.0.messages' = 9"
 

@@ -20,17 +20,15 @@ from tests.support import lab_pages
 from tests.support.lab_pages import Reader
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import curves, grids, html, page, plots
-from carrypost.lab.report.curves import Curve, Extent
-from carrypost.lab.report.grids import Grid, TableRow
-from carrypost.lab.report.intervals import interval, over_rows, quantile
+from carrypost.lab.report import blocks, page, plots
+from carrypost.lab.report.blocks import Figures, Grid, TableRow
+from carrypost.lab.report.numbers import interval, over_rows, quantile
 from carrypost.lab.report.page import Page
-from carrypost.lab.report.paper import BUS
-from carrypost.lab.report.pictures import Figures
-from carrypost.lab.report.plots import Axis
+from carrypost.lab.report.papers import BUS
+from carrypost.lab.report.plots import Axis, Curve, Extent
 from carrypost.lab.report.study import FinishedRun, Study, matched
 from carrypost.lab.schemas import Table
 from tools import results
@@ -125,7 +123,7 @@ def test_most_intervals_of_drawn_means_hold_the_truth() -> None:
 
 def test_a_curve_over_seeds_is_their_mean_within_a_band_that_never_leaves_all_and_none() -> None:
     seeds = [(np.array([1.0, 3.0]), np.array([0.5, 1.0])), (np.array([2.0]), np.array([1.0]))]
-    found = curves.distribution(seeds, Extent(4.0, 1.0))
+    found = plots.distribution(seeds, Extent(4.0, 1.0))
     assert found is not None
     assert found.low is not None
     assert found.high is not None
@@ -139,7 +137,7 @@ def test_a_curve_over_seeds_is_their_mean_within_a_band_that_never_leaves_all_an
 def test_what_is_above_a_value_is_what_is_not_below_it() -> None:
     extent = Extent(100.0, 1.0, 0.5, 1e-3, log=True)
     seeds = [(np.array([1.0, 10.0]), np.array([0.9, 1.0])), (np.array([1.0, 10.0]), np.array([0.8, 1.0]))]
-    found = curves.distribution(seeds, extent, above=True)
+    found = plots.distribution(seeds, extent, above=True)
     assert found is not None
     assert found.low is not None
     assert found.high is not None
@@ -300,7 +298,7 @@ def test_a_table_in_parts_is_one_file() -> None:
     heads = ["settings", *(f"a rather long head of column {number}" for number in range(12))]
     rows = [TableRow(name, [f"{name}-{number}-{'x' * 12}" for number in range(12)]) for name in ("one", "50 %")]
     figures = Figures("figures")
-    text = figures.show([grids.table("Wide", heads, [rows]), grids.table("", ["", "x"], [[TableRow("a", ["b"])]])])
+    text = figures.show([blocks.table("Wide", heads, [rows]), blocks.table("", ["", "x"], [[TableRow("a", ["b"])]])])
     assert text.count("Wide (continued)") == text.count("<table>") - 2 > 0
     assert sorted(figures.files) == ["table-1.csv", "table-1.tex"]
     assert text.count("Table 1: ") == text.count('class="files"') == 1
@@ -310,7 +308,7 @@ def test_a_table_in_parts_is_one_file() -> None:
 
 
 def test_files_of_a_table_have_what_the_page_shows() -> None:
-    rows = [TableRow("slow", [html.give_or_take("1", "2 & 3"), "–", "4"]), TableRow(Markup("<b>fast</b>"), ["5"])]
+    rows = [TableRow("slow", [blocks.give_or_take("1", "2 & 3"), "–", "4"]), TableRow(Markup("<b>fast</b>"), ["5"])]
     grid = Grid("Some", ["settings", "one", "none", "two"], [rows[:1], rows[1:]], over=[("", 1), ("first", 2), ("", 1)])
     assert grid.csv() == "settings,first: one,two\nslow,1 ± 2 & 3,4\nfast,5,\n"
     assert grid.latex("x").splitlines()[4:] == [
@@ -321,10 +319,10 @@ def test_files_of_a_table_have_what_the_page_shows() -> None:
 
 
 def test_the_contents_name_every_heading() -> None:
-    text, found = html.contents(Markup("<h2>One &amp; all</h2><p>x</p><h3>Messages</h3><h2>Two</h2>"))
+    text, found = blocks.contents(Markup("<h2>One &amp; all</h2><p>x</p><h3>Messages</h3><h2>Two</h2>"))
     assert found == [(2, "section-1", "One & all"), (3, "section-2", "Messages"), (2, "section-3", "Two")]
     assert '<h3 id="section-2">Messages</h3>' in text
-    assert html.contents(Markup("<h2>One</h2>")) == ("<h2>One</h2>", [])
+    assert blocks.contents(Markup("<h2>One</h2>")) == ("<h2>One</h2>", [])
 
 
 # --------------------------------------------------------------------------------------------------------- curves

@@ -13,16 +13,15 @@ import pytest
 from tests.support import lab_pages
 from tests.support.lab_pages import Reader
 
-from carrypost.cli import _progress
+from carrypost.cli import _output
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report import curves, grids, html, page, tables
-from carrypost.lab.report.grids import Element, TableRow
-from carrypost.lab.report.paper import OSTERMALM
-from carrypost.lab.report.pictures import Figures
+from carrypost.lab.report import blocks, page, papers, plots
+from carrypost.lab.report.blocks import Element, Figures, TableRow
+from carrypost.lab.report.papers import OSTERMALM
 from carrypost.lab.report.study import Study
 from carrypost.lab.schemas import Table
 
@@ -100,31 +99,31 @@ def test_an_interval_is_told_only_where_it_can_be_seen(tmp_path: Path) -> None:
 
 
 def test_a_cell_may_be_broken_before_its_interval_and_nowhere_else() -> None:
-    assert html.give_or_take("3 ms", "1 ms") == "3 ms<span> </span>± 1 ms"
-    assert "td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap}" in html.STYLE
-    assert "td span{white-space:normal}" in html.STYLE
+    assert blocks.give_or_take("3 ms", "1 ms") == "3 ms<span> </span>± 1 ms"
+    assert "td{padding:.1rem .5rem;text-align:right;vertical-align:top;white-space:nowrap}" in blocks.STYLE
+    assert "td span{white-space:normal}" in blocks.STYLE
 
 
 @pytest.mark.parametrize(("letters", "kind"), [(60, ""), (110, " many")])
 def test_tables_that_are_too_wide_for_a_sheet_are_smaller_in_print(letters: int, kind: str) -> None:
-    cells: list[html.Piece] = ["x" * 8] * (letters // 10)
-    text = _html(grids.table("", [""] * len(cells), [[TableRow("", cells)]]))
+    cells: list[blocks.Piece] = ["x" * 8] * (letters // 10)
+    text = _html(blocks.table("", [""] * len(cells), [[TableRow("", cells)]]))
     assert text.startswith(f'<div class="wide{kind} short">')
-    cells = [html.give_or_take("x" * 8, "zz")] * (letters // 10)
-    assert _html(grids.table("", [""] * len(cells), [[TableRow("", cells)]])).startswith(
+    cells = [blocks.give_or_take("x" * 8, "zz")] * (letters // 10)
+    assert _html(blocks.table("", [""] * len(cells), [[TableRow("", cells)]])).startswith(
         f'<div class="wide{kind} short">'
     )
 
 
 def test_a_table_wider_than_the_page_goes_on_below() -> None:
-    heads: list[html.Piece] = ["settings", "", *("abcdefgh"[place] for place in range(8))]
+    heads: list[blocks.Piece] = ["settings", "", *("abcdefgh"[place] for place in range(8))]
     row = TableRow("slow", ["ours", *("x" * 20 for _ in range(8))])
-    found = Reader(_html(grids.table("Wide", heads, [[row]], kept=2)))
+    found = Reader(_html(blocks.table("Wide", heads, [[row]], kept=2)))
     assert found.tables["Wide"][0] == ["settings", "", "a", "b", "c", "d"]
     assert found.tables["Wide (continued)"][0] == ["settings", "", "e", "f", "g", "h"]
     assert found.tables["Wide (continued)"][1][:2] == ["slow", "ours"]
     over = [("", 2), ("first", 4), ("second", 4)]
-    found = Reader(_html(grids.table("Wide", heads, [[row]], kept=2, over=over)))
+    found = Reader(_html(blocks.table("Wide", heads, [[row]], kept=2, over=over)))
     assert [rows[0] for rows in found.tables.values()] == [["", "first"], ["", "second"]]
     assert found.tables["Wide (continued)"][1] == ["settings", "", "e", "f", "g", "h"]
 
@@ -132,29 +131,29 @@ def test_a_table_wider_than_the_page_goes_on_below() -> None:
 def test_columns_without_a_value_are_left_out_with_their_heads() -> None:
     lines = [TableRow("a", ["1", "–", "2", ""]), TableRow("b", ["3", "–", "4", "–"])]
     over = [("", 1), ("first", 2), ("second", 1), ("third", 1)]
-    found = Reader(_html(grids.table("some", ["", "one", "none", "two", "never"], [lines], over=over)))
+    found = Reader(_html(blocks.table("some", ["", "one", "none", "two", "never"], [lines], over=over)))
     assert found.tables["some"] == [["", "first", "second"], ["", "one", "two"], ["a", "1", "2"], ["b", "3", "4"]]
     assert ("th", {"colspan": "1"}) in found.tags
     assert ("th", {"colspan": "2"}) not in found.tags
 
 
 def test_in_place_of_a_table_without_rows_there_is_a_sentence() -> None:
-    found = Reader(_html(grids.table("Moves", ["", "count"], [[]])))
+    found = Reader(_html(blocks.table("Moves", ["", "count"], [[]])))
     assert (found.tables, found.text) == ({}, "Moves: there are no data in these runs.")
 
 
 def test_columns_that_are_alike_in_all_rows_become_a_sentence() -> None:
     lines = [TableRow("a", ["endless", "1, 2", "7 s", "–"]), TableRow("b", ["endless", "1, 2", "9 s", "–"])]
     heads = ["settings", "lifetime", "seeds", "time", "loss"]
-    found = Reader(_html(*grids.comparison("Runs", heads, lines, texts=(1, 2))))
+    found = Reader(_html(*blocks.comparison("Runs", heads, lines, texts=(1, 2))))
     assert found.tables["Runs"] == [["settings", "time"], ["a", "7 s"], ["b", "9 s"]]
     assert found.text.endswith("The same in all rows: lifetime endless; seeds 1, 2.")
-    one = Reader(_html(*grids.comparison("Runs", heads, lines[:1])))
+    one = Reader(_html(*blocks.comparison("Runs", heads, lines[:1])))
     assert one.tables["Runs"] == [heads[:4], ["a", "endless", "1, 2", "7 s"]]
 
 
 def test_an_interval_that_is_shown_as_zero_is_left_out() -> None:
-    assert tables.over_seeds([1_346.3, 1_346.6, 1_346.6], lambda value: f"{value or 0:,.0f}") == "1,346"
+    assert papers.over_seeds([1_346.3, 1_346.6, 1_346.6], lambda value: f"{value or 0:,.0f}") == "1,346"
 
 
 def test_a_distribution_rises_in_steps_from_its_least_value() -> None:
@@ -170,9 +169,9 @@ def test_of_a_distribution_beyond_the_axis_nothing_is_drawn() -> None:
     assert (found.x.tolist(), found.y.tolist()) == ([0, 40], [0, 0])
 
 
-def _distribution(points: list[tuple[float, float]], most: float) -> curves.Curve:
+def _distribution(points: list[tuple[float, float]], most: float) -> plots.Curve:
     x, y = np.array(points).T
-    found = curves.distribution([(x, y)], curves.Extent(most, 1.0))
+    found = plots.distribution([(x, y)], plots.Extent(most, 1.0))
     assert found is not None
     assert found.low is None
     return found
@@ -233,7 +232,7 @@ def test_every_key_can_be_read_in_print(tmp_path: Path) -> None:
     assert not [tag for tag, _ in found.tags if tag == "details"]
     assert ("pre", {"class": "every"}) in found.tags
     assert "disk_delay_s = 0.0" in found.text
-    in_print = html.STYLE[html.STYLE.index("@media print") :]
+    in_print = blocks.STYLE[blocks.STYLE.index("@media print") :]
     assert "display:none" not in in_print
     assert re.search(r"\.every\{[^}]*max-height:none", in_print)
 
@@ -270,8 +269,8 @@ def test_how_long_work_still_takes_is_told_now_and_then(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = itertools.count(step=40)
-    monkeypatch.setattr("carrypost.cli._progress.time.monotonic", lambda: float(next(clock)))
-    with _progress.progress("metrics", "runs") as move:
+    monkeypatch.setattr("carrypost.cli._output.time.monotonic", lambda: float(next(clock)))
+    with _output.progress("metrics", "runs") as move:
         move(1, 22, "")
         assert capsys.readouterr().err == "metrics: 1 of 22 runs, about 14 min left\n"
         move(1, 22, "")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from carrypost.errors import LocalError
-from carrypost.lab.report.times import count, difference, lifetime, mean, points, seconds, share, shown
+from carrypost.lab.report.numbers import count, difference, lifetime, mean, points, seconds, share, shown
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from tests.support import lab_pages
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LabError, LocalError
-from carrypost.lab.campaign import grid, recipes, reproduce
-from carrypost.lab.report.paper import EXPERIMENTS
+from carrypost.lab.campaign import grid, reproduce
+from carrypost.lab.report.papers import EXPERIMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,10 +49,10 @@ def test_the_small_version_has_what_every_figure_needs(name: str, tmp_path: Path
 
 
 def test_more_seeds_may_follow_but_no_other_campaign(tmp_path: Path) -> None:
-    reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1,), quick=False)
-    assert len(grid.load(reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1, 2), quick=False)).runs) == 16
+    reproduce.laid_out(reproduce.RECIPES["bus"], tmp_path, (1,), quick=False)
+    assert len(grid.load(reproduce.laid_out(reproduce.RECIPES["bus"], tmp_path, (1, 2), quick=False)).runs) == 16
     with pytest.raises(LocalError, match="holds another campaign"):
-        reproduce.laid_out(recipes.RECIPES["bus"], tmp_path, (1,), quick=True)
+        reproduce.laid_out(reproduce.RECIPES["bus"], tmp_path, (1,), quick=True)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_other_seeds_are_an_error(text: str) -> None:
 def test_the_help_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "--help"]) == 0
     told = capsys.readouterr().out
-    assert [name for name in recipes.RECIPES if f"carrypost reproduce {name}" not in told] == []
+    assert [name for name in reproduce.RECIPES if f"carrypost reproduce {name}" not in told] == []
 
 
 def test_an_unknown_experiment_is_told_with_the_known_ones(
@@ -96,16 +96,16 @@ def test_scenarios_are_found_in_the_package_too(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_plan_tells_runs_lifetimes_and_time() -> None:
-    told = reproduce.plan(recipes.RECIPES["bus"], (1,), quick=False, cores=2)
+    told = reproduce.plan(reproduce.RECIPES["bus"], (1,), quick=False, cores=2)
     assert told.startswith("8 runs of city_bus (lifetimes endless, 120 min, 60 min, 40 min, 20 min, 10 min, ")
     assert told.endswith("; about 4 min on 2 processors")
-    assert reproduce.plan(recipes.RECIPES["ostermalm"], (1,), quick=False, cores=2).endswith(
+    assert reproduce.plan(reproduce.RECIPES["ostermalm"], (1,), quick=False, cores=2).endswith(
         "; about 14 min on 2 processors"
     )
-    assert reproduce.plan(recipes.RECIPES["bus"], (1,), quick=True, cores=2).endswith(
+    assert reproduce.plan(reproduce.RECIPES["bus"], (1,), quick=True, cores=2).endswith(
         "; a minute or two on 2 processors"
     )
-    assert "the first 30 min only" in reproduce.plan(recipes.RECIPES["ostermalm"], (1, 2), quick=True, cores=1)
+    assert "the first 30 min only" in reproduce.plan(reproduce.RECIPES["ostermalm"], (1, 2), quick=True, cores=1)
 
 
 def _no_java(*_: object) -> Path:
@@ -139,11 +139,11 @@ def test_before_spark_starts_the_way_without_it_is_told(
 
 def test_what_is_complete_needs_no_java(tmp_path: Path) -> None:
     lab_pages.like_paper(tmp_path, EXPERIMENTS["ostermalm"], seeds=(1, 2), limited=True)
-    assert reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
-    assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 3), quick=False)
-    assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path / "nowhere", (1,), quick=False)
+    assert reproduce.is_complete(reproduce.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
+    assert not reproduce.is_complete(reproduce.RECIPES["ostermalm"], tmp_path, (1, 3), quick=False)
+    assert not reproduce.is_complete(reproduce.RECIPES["ostermalm"], tmp_path / "nowhere", (1,), quick=False)
     shutil.rmtree(tmp_path / "metrics" / "hops")
-    assert not reproduce.is_complete(recipes.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
+    assert not reproduce.is_complete(reproduce.RECIPES["ostermalm"], tmp_path, (1, 2), quick=False)
 
 
 def test_a_page_that_cannot_be_written_ends_it_before_it_begins(
@@ -160,8 +160,8 @@ def test_one_command_makes_the_page_and_goes_on_where_it_was(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert spark.version
-    short = dataclasses.replace(recipes.RECIPES["bus"], quick_s=2_400)
-    monkeypatch.setitem(recipes.RECIPES, "bus", short)
+    short = dataclasses.replace(reproduce.RECIPES["bus"], quick_s=2_400)
+    monkeypatch.setitem(reproduce.RECIPES, "bus", short)
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "bus", "--quick", "--json"]) == 0
     told = capsys.readouterr()

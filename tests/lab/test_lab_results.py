@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import carrypost
-from carrypost.lab.campaign import recipes, reproduce
+from carrypost.lab.campaign import reproduce
 from carrypost.lab.report.origins import made_by
 from tools import results
 
@@ -19,7 +19,7 @@ OLDER = {"ostermalm", "emma", "emma-island", "overlay", "balance"}
 
 
 def test_every_experiment_has_a_page_and_a_check_that_can_be_made() -> None:
-    assert PAGES == set(recipes.RECIPES) == set(results.CHECKS)
+    assert PAGES == set(reproduce.RECIPES) == set(results.CHECKS)
     assert CHECKED <= PAGES
     assert PAGES - CHECKED <= OLDER
     counts = {name: len(reproduce.seeds_of(seeds)) for name, seeds in results.SEEDS.items()}

@@ -28,8 +28,7 @@ from carrypost.cli._options import Spark
 from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.spark.java import java_home
-from carrypost.lab.spark.jobs import cause_of, explained, watched
-from carrypost.lab.spark.session import SparkOptions, conf_folder, package_zip, session
+from carrypost.lab.spark.session import SparkOptions, cause_of, conf_folder, explained, package_zip, session, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -219,7 +218,7 @@ def test_the_package_is_zipped_whole_and_the_same_every_time(tmp_path: Path) -> 
 @pytest.mark.soak
 def test_the_zip_alone_is_a_package_that_runs_campaigns(tmp_path: Path) -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from carrypost.lab.campaign import task; print(task.__file__)"
+        "import sys; sys.path.insert(0, sys.argv[1]); import carrypost.lab.campaign.tasks as task; print(task.__file__)"
     )
     command = [sys.executable, "-c", program, str(package_zip(tmp_path))]
     told = subprocess.check_output(command, text=True)  # noqa: S603 - our own code

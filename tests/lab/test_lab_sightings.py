@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from carrypost.emu.records.files import table_of
+from carrypost.emu.records import table_of
 from carrypost.lab.metrics import families as f
 from carrypost.lab.metrics import finished, merge, parts, tables
 from carrypost.lab.schemas import Table

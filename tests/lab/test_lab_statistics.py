@@ -14,10 +14,9 @@ import pytest
 
 from carrypost.arrays import Ints
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import statistics
-from carrypost.lab.metrics.distribution import Columns
-from carrypost.lab.metrics.parts import window_us
-from carrypost.lab.metrics.statistics import Meetings, Stays
+from carrypost.lab.metrics import presence
+from carrypost.lab.metrics.parts import Columns, window_us
+from carrypost.lab.metrics.presence import Meetings, Stays
 
 Meeting = tuple[str, str, float, float]
 Stay = tuple[str, float, float]
@@ -50,25 +49,25 @@ def row(columns: Columns) -> dict[str, Any]:
 
 
 def test_contacts_are_counted_and_their_durations_spread() -> None:
-    found = row(statistics.contact_summary(met()))
+    found = row(presence.contact_summary(met()))
     assert [found[name] for name in ("contacts", "pairs", "nodes")] == [3, 2, 3]
     assert [found[name] for name in SPREAD] == pytest.approx([15.0, 20.0, 55 / 3, (50 / 9) ** 0.5])
-    assert rows(statistics.contact_cdf(met())) == [(15_000, 1, 1, 1 / 3), (20_000, 2, 3, 1.0)]
-    assert rows(statistics.inter_contact_cdf(met())) == [(0, 1, 1, 1.0)]
+    assert rows(presence.contact_cdf(met())) == [(15_000, 1, 1, 1 / 3), (20_000, 2, 3, 1.0)]
+    assert rows(presence.inter_contact_cdf(met())) == [(0, 1, 1, 1.0)]
 
 
 def test_durations_are_counted_in_milliseconds_rounded_half_to_even() -> None:
     contacts = met([("a", f"b{us}", 1.7e9, 1.7e9 + us / 1e6) for us in (500, 1_499, 1_500, 2_500)])
-    assert [row[:2] for row in rows(statistics.contact_cdf(contacts))] == [(0, 1), (1, 1), (2, 2)]
+    assert [row[:2] for row in rows(presence.contact_cdf(contacts))] == [(0, 1), (1, 1), (2, 2)]
 
 
 def test_neighbours_count_while_a_node_is_there() -> None:
-    assert rows(statistics.neighbours(met(), there())) == [
+    assert rows(presence.neighbours(met(), there())) == [
         (0, 120.0, 120 / 210),
         (1, 70.0, 190 / 210),
         (2, 20.0, 1.0),
     ]
-    assert rows(statistics.neighbours_timeline(met(), there(), 40_000_000)) == [
+    assert rows(presence.neighbours_timeline(met(), there(), 40_000_000)) == [
         (0.0, 2.5, 1.0),
         (40.0, 1.75, 10 / 70),
         (80.0, 1.0, 0.0),
@@ -76,14 +75,14 @@ def test_neighbours_count_while_a_node_is_there() -> None:
 
 
 def test_nobody_has_no_neighbours_and_no_contacts() -> None:
-    assert rows(statistics.neighbours(met([]), there([]))) == []
-    assert rows(statistics.neighbours_timeline(met(), there([]), 40_000_000)) == []
-    assert rows(statistics.contact_summary(met([]))) == rows(statistics.activity_summary(there([]))) == []
-    assert rows(statistics.inter_contact_cdf(met([]))) == []
+    assert rows(presence.neighbours(met([]), there([]))) == []
+    assert rows(presence.neighbours_timeline(met(), there([]), 40_000_000)) == []
+    assert rows(presence.contact_summary(met([]))) == rows(presence.activity_summary(there([]))) == []
+    assert rows(presence.inter_contact_cdf(met([]))) == []
 
 
 def test_activity_is_summed_up_by_node() -> None:
-    found = row(statistics.activity_summary(there()))
+    found = row(presence.activity_summary(there()))
     assert [found[name] for name in ("nodes", "active_max")] == [3, 3]
     assert [found[name] for name in SPREAD] == pytest.approx([20.0, 100.0, 70.0, (3_800 / 3) ** 0.5])
 
@@ -92,13 +91,13 @@ def test_activity_is_derived_where_a_trace_tells_none() -> None:
     times = {"a": (5.0, 0.0, 15.0, 40.0, 41.0), "once": (7.0,)}
     samples = [(node, t) for node, each in times.items() for t in each]
     nodes, at = pa.array([node for node, _ in samples]), us([t for _, t in samples])
-    assert rows(statistics.activity(statistics.stays_of_positions(nodes, at, 10_000_000))) == [
+    assert rows(presence.activity(presence.stays_of_positions(nodes, at, 10_000_000))) == [
         ("a", 0.0, 15.0),
         ("a", 40.0, 41.0),
         ("once", 7.0, 7.0),
     ]
-    assert min(rows(statistics.activity(statistics.stays_of_positions(nodes, at, None)))) == ("a", 0.0, 41.0)
-    assert rows(statistics.activity(statistics.stays_of_contacts(met()))) == [
+    assert min(rows(presence.activity(presence.stays_of_positions(nodes, at, None)))) == ("a", 0.0, 41.0)
+    assert rows(presence.activity(presence.stays_of_contacts(met()))) == [
         ("a", 10.0, 45.0),
         ("b", 10.0, 45.0),
         ("c", 20.0, 40.0),
@@ -145,8 +144,8 @@ def test_random_runs_are_what_looking_at_every_second_gives(seed: int) -> None:
     contacts, activity = met(meetings), there(stays)
     seconds = by_second(meetings, stays)
     expected = Counter(count for counts in seconds.values() for count in counts)
-    assert {row[0]: row[1] for row in rows(statistics.neighbours(contacts, activity))} == expected
-    assert row(statistics.activity_summary(activity))["active_max"] == max(map(len, seconds.values()))
+    assert {row[0]: row[1] for row in rows(presence.neighbours(contacts, activity))} == expected
+    assert row(presence.activity_summary(activity))["active_max"] == max(map(len, seconds.values()))
     for window_s in (1, 7, 1_000):
         windows = defaultdict(list)
         for second, counts in seconds.items():
@@ -156,4 +155,4 @@ def test_random_runs_are_what_looking_at_every_second_gives(seed: int) -> None:
             counts = windows.get(number, [])
             mean = sum(counts) / len(counts) if counts else None
             expected_rows.append((float(number * window_s), len(counts) / window_s, mean))
-        assert rows(statistics.neighbours_timeline(contacts, activity, window_s * 1_000_000)) == expected_rows
+        assert rows(presence.neighbours_timeline(contacts, activity, window_s * 1_000_000)) == expected_rows

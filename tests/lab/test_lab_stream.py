@@ -21,8 +21,7 @@ from carrypost.lab import folders
 from carrypost.lab.metrics import tables
 from carrypost.lab.metrics.families import DELAY_CDF, DELAY_SPREAD, TIMELINE
 from carrypost.lab.schemas import RECORDS
-from carrypost.lab.stream.live import COUNTS, NODES, Live
-from carrypost.lab.stream.stream import StreamOptions, begin
+from carrypost.lab.stream import COUNTS, NODES, Live, StreamOptions, begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

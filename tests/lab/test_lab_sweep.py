@@ -14,7 +14,7 @@ from tests.support import lab_pages
 from tests.support.lab_pages import Reader
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import ConfigError, LocalError
 from carrypost.lab import folders, frame
 from carrypost.lab.campaign import grid

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from carrypost.errors import LocalError
-from carrypost.lab.contacts.timetable import positions
+from carrypost.lab.ingest.run import positions
 from carrypost.lab.schemas import POSITIONS
 
 HOUR_S = 3_600.0

@@ -9,9 +9,8 @@ from typing import Any
 from tests.support import lab_pages
 from tests.support.lab_pages import Reader
 
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.recipes import RECIPES, Recipe
-from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.emu.scenario import Scenario
+from carrypost.lab.campaign.reproduce import RECIPES, Recipe, scenario_file
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
 from carrypost.lab.report import page

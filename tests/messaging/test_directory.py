@@ -19,9 +19,9 @@ from carrypost.errors import (
     ResourceAllocationException,
 )
 from carrypost.log.events import Advertised, Done
+from carrypost.messaging import directory
 from carrypost.messaging.commands import Receive, Subscribe
-from carrypost.messaging.names import directory
-from carrypost.messaging.names.namespace import Bind
+from carrypost.messaging.namespace import Bind
 from carrypost.messaging.program_commands import BindName, CloseConsumer, Connect, Consume, OpenSession
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering

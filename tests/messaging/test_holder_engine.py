@@ -14,7 +14,7 @@ from carrypost.gossip.draft import Draft
 from carrypost.log.events import Published
 from carrypost.log.journal import PIECE, PieceOf
 from carrypost.messaging import control
-from carrypost.messaging.holder import Holder
+from carrypost.messaging.held_topics import Holder
 from carrypost.messaging.program_commands import Connect, Consume, DeclareTopic, OpenSession
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor

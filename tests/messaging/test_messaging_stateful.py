@@ -22,9 +22,10 @@ from tests.support.one_node import OneNode, S
 
 from carrypost.errors import StateError
 from carrypost.gossip.draft import Draft
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.journal import MOM, SEEN
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
+from carrypost.messaging.messaging import MessagingCommands
 from carrypost.messaging.program_commands import (
     CloseConsumer,
     CloseSession,
@@ -39,7 +40,6 @@ from carrypost.messaging.program_commands import (
     Rollback,
     Unsubscribe,
 )
-from carrypost.messaging.programs import MessagingCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

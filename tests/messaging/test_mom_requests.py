@@ -9,7 +9,7 @@ from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.log.events import Done
 from carrypost.messaging.commands import OpenRequest
 from carrypost.messaging.program_commands import ForgetRequest, OpenRequests, RememberRequest
-from carrypost.messaging.queues import open_requests
+from carrypost.messaging.queues import queues
 
 
 def remembered(node: OneNode, correlation: str, seconds: float = 60) -> int:
@@ -64,7 +64,7 @@ def test_a_correlation_id_is_of_one_open_request_at_a_time() -> None:
 
 
 def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_requests, "CALLS_MAX", 3)
+    monkeypatch.setattr(queues, "CALLS_MAX", 3)
     node = OneNode()
     for number in range(3):
         remembered(node, str(number))

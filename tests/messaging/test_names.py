@@ -13,7 +13,7 @@ from carrypost.errors import (
     NamingException,
     NotContextException,
 )
-from carrypost.messaging.names.namespace import Bind, Binding, Entry, Namespace
+from carrypost.messaging.namespace import Bind, Binding, Entry, Namespace
 from carrypost.model import address
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Ordering

@@ -23,12 +23,12 @@ from carrypost import (
     most_receiving,
     testing,
 )
-from carrypost.messaging import admission, control, tally
+from carrypost.messaging import control
 from carrypost.messaging.commands import Declare
-from carrypost.messaging.names.directory import Advert, encode_advert
-from carrypost.messaging.placement import PlaceAnswered
+from carrypost.messaging.control import Tally
+from carrypost.messaging.directory import Advert, encode_advert
+from carrypost.messaging.placement_and_discovery import PlaceAnswered
 from carrypost.messaging.program_commands import AskToManage
-from carrypost.messaging.tally import Tally
 from carrypost.model import address
 from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId
@@ -299,7 +299,7 @@ def test_a_tally_keeps_those_that_consume_most_whatever_number_of_keys_there_are
         if number % 4 == 0:
             counts.add(NodeId("busy"))
     told = dict(counts.most())
-    assert len(told) == tally.TOLD_MAX
+    assert len(told) == control.COUNTS_TOLD_MAX
     assert next(iter(told)) == "busy"
     assert told[NodeId("busy")] >= 250
     counts.restore([(NodeId("busy"), 1_000)])
@@ -308,11 +308,11 @@ def test_a_tally_keeps_those_that_consume_most_whatever_number_of_keys_there_are
 
 def test_counts_are_told_as_far_as_there_is_room_and_not_at_all_where_there_are_none() -> None:
     receivers = tuple(NodeId(f"{number:060}") for number in range(64))
-    many = tuple((NodeId(f"{number:0256}"), 1) for number in range(tally.TOLD_MAX))
+    many = tuple((NodeId(f"{number:0256}"), 1) for number in range(control.COUNTS_TOLD_MAX))
     encoded = encode_advert(Advert("queue/a/b", receivers=receivers, counts=many))
     assert len(encoded) <= CONTROL_BYTES_MAX
     said = msgspec.msgpack.decode(encoded, type=Advert)
-    assert 0 < len(said.counts) < tally.TOLD_MAX
+    assert 0 < len(said.counts) < control.COUNTS_TOLD_MAX
     assert said.counts == many[: len(said.counts)]
     assert len(msgspec.msgpack.decode(encode_advert(Advert("topic/x")))) == 3, "as earlier versions say it"
 
@@ -395,7 +395,7 @@ def test_a_question_without_an_answer_ends_with_its_time() -> None:
 
 def test_no_more_nodes_are_asked_than_may_be_waited_for() -> None:
     node = Asked()
-    for _ in range(admission.PLACES_MAX):
+    for _ in range(control.PLACES_MAX):
         node.place("b", 10)
     with pytest.raises(ResourceAllocationException, match="64 nodes are being asked"):
         node.place("b", 10)
@@ -471,7 +471,7 @@ def test_a_node_is_answered_once_a_second_and_all_together_ten_times() -> None:
 
 def test_others_use_up_half_of_the_names_of_a_node_at_most() -> None:
     node = Asked()
-    for number in range(admission.PLACED_NAMES_MAX - 1):
+    for number in range(control.PLACED_NAMES_MAX - 1):
         node.bind(f"own {number}", "topic/x")
     node.say("x", asked(node, "last", 1), asked(node, "more", 2), asked(node, "last", 3))
     node.write()

@@ -9,7 +9,7 @@ import pytest
 from tests.support.programs import Program, declare
 
 from carrypost import testing
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.events import Assigned, Dropped, Event, Published, Reason
 from carrypost.log.journal import MOM
 from carrypost.messaging.commands import Redelivery

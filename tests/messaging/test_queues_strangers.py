@@ -16,11 +16,10 @@ from tests.support.programs import Program, declare
 from carrypost import testing
 from carrypost.log.events import Assigned, Browsed, Event, Published
 from carrypost.log.journal import MOM
-from carrypost.messaging import admission, control
-from carrypost.messaging.control import Item
-from carrypost.messaging.incarnations import INCARNATION_BITS
+from carrypost.messaging import control
+from carrypost.messaging.control import INCARNATION_BITS, Item
 from carrypost.messaging.program_commands import Browse, Connect, Credit, OpenSession
-from carrypost.messaging.queues.remote_browses import RemoteBrowse, RemoteBrowses
+from carrypost.messaging.queues.queues import RemoteBrowse, RemoteBrowses
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
@@ -132,7 +131,7 @@ def test_an_answer_to_a_look_that_claims_a_huge_total_costs_nothing(monkeypatch:
         here.say("r", control.Snapshot("box", number, here.now, 2**52, 2**53, (b"x:1:1",) * 50))
         here.net.advance(30)
         assert [each.complete for each in told] == [True], "it was given up"
-        assert looked <= 2 * admission.SNAPSHOT_MAX
+        assert looked <= 2 * control.SNAPSHOT_MAX
 
 
 def test_four_hundred_looks_at_once_are_answered_one_by_one_and_not_all() -> None:
@@ -142,7 +141,7 @@ def test_four_hundred_looks_at_once_are_answered_one_by_one_and_not_all() -> Non
         here.say("m", *(control.Browse("jobs", number) for number in range(1, 401)), apart_s=0)
         here.net.advance(0.5)
         assert sum(here.published[before:]) < 60_000
-        assert here.refused("m", "looks") >= 400 - admission.BROWSES_MAX - 5
+        assert here.refused("m", "looks") >= 400 - control.BROWSES_MAX - 5
         messaging = here.net.host("r").messaging
         told: list[Browsed] = []
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
@@ -159,11 +158,11 @@ def test_looks_of_one_honest_node_are_all_answered_soon() -> None:
         here.net.watch(lambda _s, _n, event: told.append(event) if isinstance(event, Browsed) else None)
         messaging = here.net.host("r").messaging
         session = messaging.execute(OpenSession(messaging.execute(Connect(), here.now)), here.now)
-        for number in range(admission.BROWSES_MAX):
+        for number in range(control.BROWSES_MAX):
             messaging.execute(Browse(session, here.queue, None if number % 2 else "k = 1"), here.now)
         here.net.advance(10)
-        assert sum(each.complete for each in told) == admission.BROWSES_MAX
-        assert sum(len(each.descriptors) for each in told) == admission.BROWSES_MAX // 2 * 50
+        assert sum(each.complete for each in told) == control.BROWSES_MAX
+        assert sum(len(each.descriptors) for each in told) == control.BROWSES_MAX // 2 * 50
         assert here.refused("m", "looks") == 0
 
 
@@ -217,7 +216,7 @@ def test_a_request_stands_no_longer_than_a_day_and_what_was_withdrawn_is_forgott
 
 
 def test_a_node_that_opens_and_closes_consumers_all_day_is_never_shut_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.messaging.admission.REQUESTS_NODE_MAX", 20)
+    monkeypatch.setattr("carrypost.messaging.control.REQUESTS_NODE_MAX", 20)
     with scene() as here:
         for _ in range(30):
             Program(here.net, "r", here.queue, prefetch=1).close()
@@ -233,7 +232,7 @@ def test_twenty_keys_that_withdraw_what_they_never_asked_for_shut_nobody_out() -
         for author in range(20):
             lost = [control.Withdraw("jobs", 1 << INCARNATION_BITS | number) for number in range(1, 257)]
             here.say("m", *lost, author=f"evil{author}")
-        assert here.rows("m", "R") <= admission.REQUESTS_MAX
+        assert here.rows("m", "R") <= control.REQUESTS_MAX
         reader = Program(here.net, "r", here.queue)
         here.net.advance(5)
         here.send(20)
@@ -259,17 +258,17 @@ def test_eight_keys_with_the_dearest_selectors_shut_nobody_out() -> None:
 
 
 def test_what_a_node_says_on_its_own_account_is_paid_for() -> None:
-    accounts, now = admission.Accounts(), US
-    whole = round(admission.UNITS_PER_S * admission.SAVED_S)
+    accounts, now = control.Accounts(), US
+    whole = round(control.UNITS_PER_S * control.SAVED_S)
     assert not accounts.pay(NodeId("a"), whole + 1, now)
     assert accounts.pay(NodeId("a"), whole, now)
     assert not accounts.pay(NodeId("a"), 1, now)
     assert accounts.pay(NodeId("b"), 1, now)
-    assert accounts.pay(NodeId("a"), admission.UNITS_PER_S, now + US)
-    for number in range(3 * admission.ACCOUNTS_MAX):
+    assert accounts.pay(NodeId("a"), control.UNITS_PER_S, now + US)
+    for number in range(3 * control.ACCOUNTS_MAX):
         assert accounts.pay(NodeId(str(number)), 1, now + US)
-    assert not accounts.pay(NodeId("a"), admission.UNITS_PER_S, now + US), "one that owes is remembered"
-    assert len(accounts) <= admission.ACCOUNTS_MAX
+    assert not accounts.pay(NodeId("a"), control.UNITS_PER_S, now + US), "one that owes is remembered"
+    assert len(accounts) <= control.ACCOUNTS_MAX
 
 
 def test_an_honest_burst_of_answers_is_never_refused() -> None:
@@ -355,7 +354,7 @@ def test_what_was_assigned_to_an_earlier_life_is_taken_whichever_request_it_was(
 
 
 def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.messaging.queues.demanded_queues.ASKED_MAX", 3)
+    monkeypatch.setattr("carrypost.messaging.queues.assignments.ASKED_MAX", 3)
     with scene() as here:
         for name in "abcde":
             Program(here.net, "r", address.queue(name, NodeId("evil")), prefetch=1).close()
@@ -371,7 +370,7 @@ def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(mo
 
 
 def test_nodes_that_a_queue_names_find_room_whatever_strangers_ask_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.messaging.admission.REQUESTS_MAX", 30)
+    monkeypatch.setattr("carrypost.messaging.control.REQUESTS_MAX", 30)
     with scene(receivers=(NodeId("r"),)) as here:
         declare(here.net, "m", "open")
         for author in range(40):

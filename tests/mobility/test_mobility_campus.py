@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from carrypost import emu
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import ConfigError, LocalError
 from carrypost.mobility.campus import Campus
 from carrypost.traces.contacts import Contact, DrawnContacts, Presence, clipped

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.mobility.gtfs import Gtfs
 from carrypost.traces.tracks import Movement

@@ -9,7 +9,7 @@ import pytest
 from tests.mobility.test_mobility_gtfs import FEED
 
 from carrypost.cli.app import run
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import ConfigError, LocalError
 from carrypost.lab import folders
 from carrypost.lab.schemas import POSITIONS

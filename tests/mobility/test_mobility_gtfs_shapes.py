@@ -13,8 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carrypost.errors import LocalError
-from carrypost.mobility.gtfs import Day, Gtfs
-from carrypost.mobility.shapes import STOP_FROM_SHAPE_M_MAX, Polyline, placed
+from carrypost.mobility.gtfs import STOP_FROM_SHAPE_M_MAX, Day, Gtfs, Polyline, placed
 
 SECOND = 1_000_000
 DEGREE_M = math.radians(1.0) * 6_371_000.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.mobility.streets import Streets
 from carrypost.mobility.traces import Trace

@@ -14,7 +14,7 @@ from carrypost.gossip.wire.frames import Frame, Offer
 from carrypost.host import Host
 from carrypost.log.events import Dropped, Event, Reason, Received
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.privilege import privilege
+from carrypost.model.descriptor_values import privilege
 from carrypost.security.identity import Identity
 
 LEVELS = [(persistent, priority) for persistent in (True, False) for priority in range(9, -1, -1)]

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from carrypost.config import Limits
 from carrypost.errors import MessageFormatException, PayloadError
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
+from carrypost.model.descriptor_values import typed_properties
 from carrypost.model.headers import Headers
 from carrypost.model.properties import Property, ValueType, inferred, nearest_float, typed, untyped
-from carrypost.model.visible import typed_properties
 
 BARE = Descriptor("alan", 1, 7, 5, None, "news", 0, 0, PayloadCodec.PLAIN, b"", 1024)
 BYTE, SHORT, INT, LONG = ValueType.BYTE, ValueType.SHORT, ValueType.INT, ValueType.LONG

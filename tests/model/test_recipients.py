@@ -15,13 +15,12 @@ from tests.support.hostile import Message, message, scene
 
 from carrypost import testing
 from carrypost.errors import DecodeError, IllegalArgumentException, LocalError, PayloadError
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
+from carrypost.model.address import Service, as_sent
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec, decode
+from carrypost.model.descriptor_values import is_for, may_have, recipients
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_bytes
-from carrypost.model.recipient_lists import as_sent
-from carrypost.model.recipients import is_for, may_have, recipients
-from carrypost.model.service import Service
 from carrypost.security.identity import Identity
 
 A, B, C = (NodeId(name) for name in "abc")

@@ -11,7 +11,7 @@ from tests.support import expressions
 from tests.support.expressions import Condition, Message, Number
 
 from carrypost import InvalidSelectorException, Selector
-from carrypost.model.selector import like
+from carrypost.model.selector import tree
 
 
 class Colour(enum.StrEnum):
@@ -110,10 +110,10 @@ def test_in_is_a_comparison_with_each_string(name: str, listed: list[str], messa
 @example("ab%ba", None, "aba")
 def test_like_is_what_a_table_of_prefixes_says(pattern: str, escape: str | None, value: str) -> None:
     try:
-        read = like.read(pattern, escape)
+        read = tree.read(pattern, escape)
     except ValueError:
         return
-    assert like.matcher(read)(value) is expressions.is_like(pattern, escape, value)
+    assert tree.matcher(read)(value) is expressions.is_like(pattern, escape, value)
 
 
 WORDS = [

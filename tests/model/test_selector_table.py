@@ -14,7 +14,7 @@ import pytest
 
 from carrypost import Selector
 from carrypost.model.selector import DEPTH_MAX, STEPS_MAX, TEXT_MAX
-from carrypost.model.selector.names import RESERVED
+from carrypost.model.selector.tokens import RESERVED
 from carrypost.model.selector.tree import HEADERS as HEADER_FIELDS
 
 T, F, U = True, False, None

@@ -9,11 +9,11 @@ from carrypost import Selector, testing
 from carrypost.model import ids
 from carrypost.model.address import control, queue, topic
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec
+from carrypost.model.descriptor_values import PATTERN_FIELDS, SELECTOR_FIELDS, Selectable
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.pattern import text_of
 from carrypost.model.selector.tree import HEADERS
-from carrypost.model.visible import PATTERN_FIELDS, SELECTOR_FIELDS, Selectable
 from carrypost.security.identity import Identity
 
 NODE = NodeId("13725fc77d")

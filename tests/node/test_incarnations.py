@@ -10,8 +10,8 @@ from tests.support.loopback import apart
 from tests.support.nodes import PATIENCE_S, QUICK, scene
 
 from carrypost import ConnectionFactory
-from carrypost.jms.served_node import ServedNode
-from carrypost.messaging import incarnations
+from carrypost.attach.served_node import ServedNode
+from carrypost.messaging import control
 from carrypost.node.settings import NodeSettings, parse
 
 NOW_MS = 1_800_000_000_000
@@ -19,10 +19,10 @@ LIVES = (1, 2, 2**20 - 1, NOW_MS, NOW_MS + 1, 2**42 - 1)
 
 
 def test_numbers_rise_from_life_to_life_and_tell_which_it_was() -> None:
-    numbers = [incarnations.last_before(life) + place for life in LIVES for place in (1, 2, 100_000)]
+    numbers = [control.last_before(life) + place for life in LIVES for place in (1, 2, 100_000)]
     assert numbers == sorted(set(numbers))
-    assert [incarnations.incarnation_of(number) for number in numbers] == [life for life in LIVES for _ in range(3)]
-    assert numbers[-1] <= incarnations.NUMBER_MAX
+    assert [control.incarnation_of(number) for number in numbers] == [life for life in LIVES for _ in range(3)]
+    assert numbers[-1] <= control.NUMBER_MAX
 
 
 @pytest.mark.parametrize("security", ["off", "signed"])

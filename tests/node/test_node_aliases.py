@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, ProfileRequest
 from carrypost.model.ids import NodeId
-from carrypost.node.udp import aliases as module
-from carrypost.node.udp.aliases import JOINED_MAX, KEEP_S, LONE_MAX, MEMBERS_MAX, SILENT_S, STEADY_S, WINDOW_S, Aliases
-from carrypost.node.udp.aliases import announced as announced_node
+from carrypost.node.udp import intake as module
+from carrypost.node.udp.intake import JOINED_MAX, KEEP_S, LONE_MAX, MEMBERS_MAX, SILENT_S, STEADY_S, WINDOW_S, Aliases
+from carrypost.node.udp.intake import announced as announced_node
 
 V4, V6, WIRED = "10.0.0.5:40001", "[fe80::5%wlan0]:40001", "10.9.0.5:40001"
 MALLORY = "10.0.0.66:6666"

@@ -21,7 +21,7 @@ from tests.support.nodes import QUICK, scene
 from carrypost.errors import ConfigError, StateError
 from carrypost.log.events import Delivery
 from carrypost.log.record import Kind, Record
-from carrypost.node.recording.archive import Archive
+from carrypost.node.records import Archive
 from carrypost.node.runtime import Node
 from carrypost.node.settings import RecordSettings, parse
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from carrypost.config import Settings
-from carrypost.node.carrying import Carrying, fruitless
+from carrypost.node.settings import Carrying, fruitless
 
 FOR = {
     "neighbours that ask for the same, nothing for others (set altruistic = true to carry for all nodes)": {},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from carrypost.node.clock import STEP_US, WRONG_US, NodeClock
+from carrypost.node.driver import STEP_US, WRONG_US, NodeClock
 
 S = 1_000_000
 HOUR = 3_600 * S

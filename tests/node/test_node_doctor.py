@@ -23,11 +23,9 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce
 from carrypost.messaging.overview import MessagingOverview
 from carrypost.model.ids import NodeId
-from carrypost.node.doctor.diagnosis import Finding, Trial, diagnose, narrow, of_node, of_settings
-from carrypost.node.doctor.doctor import examine, examine_disk
+from carrypost.node.diagnosis import Finding, Trial, diagnose, examine, examine_disk, narrow, of_node, of_settings
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp.channels import Means, Obstacle
-from carrypost.node.udp.interfaces import Interface
+from carrypost.node.udp.channels import Interface, Means, Obstacle
 from carrypost.node.udp.udp import Udp
 from carrypost.security import packets
 from tools import netns
@@ -38,7 +36,7 @@ TIMEOUT_S = 1.0
 DEADLINE_S = 20.0
 EXAMINE = """
 import asyncio, dataclasses, json, sys
-from carrypost.node.doctor.doctor import examine
+from carrypost.node.diagnosis import examine
 from carrypost.node.settings import UdpSettings
 interface, timeout_s, settings = json.loads(sys.argv[1])
 found = asyncio.run(examine(UdpSettings(**settings), interface, timeout_s=timeout_s))

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from carrypost.node.udp.addresses import address_text, literal, socket_address, split
-from carrypost.node.udp.interfaces import Interface, selected, snapshot
+from carrypost.node.udp.channels import Interface, selected, snapshot
+from carrypost.node.udp.sockets import address_text, literal, socket_address, split
 
 LO = Interface(name="lo", index=1, up=True, loopback=True, ipv4="127.0.0.1", broadcast="127.255.255.255")
 WIRED = Interface(name="eth0", index=2, up=True, ipv4="10.0.0.1", broadcast="10.0.0.255", link_local="fe80::1")

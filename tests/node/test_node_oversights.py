@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from carrypost.config import Settings
-from carrypost.node.oversights import oversights
+from carrypost.node.settings import oversights
 
 ID = "lvhfm4alhcuqy7n6t4to5hv2iu"
 

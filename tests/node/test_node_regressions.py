@@ -21,11 +21,11 @@ from tests.support.loopback import apart
 from tests.support.nodes import QUICK, scene, until
 
 from carrypost import testing
-from carrypost.cli import _launch, app, serve
+from carrypost.cli import _process, app, serve
 from carrypost.cli._settings import NodeCommand
 from carrypost.config import Limits, Settings
 from carrypost.errors import ConfigError, ResourceAllocationException
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.host import Host
 from carrypost.log.events import Confirmed, Delivered, Delivery
 from carrypost.log.journal import SEEN, Key
@@ -33,10 +33,9 @@ from carrypost.node import driver as drivers
 from carrypost.node.folder import NodeFolder
 from carrypost.node.runtime import Node
 from carrypost.node.settings import UdpSettings, parse
-from carrypost.node.udp import interfaces, outlet, statics
-from carrypost.node.udp.channels import Target
-from carrypost.node.udp.outlet import Outlet, UdpTraffic
-from carrypost.node.udp.statics import StaticPeers
+from carrypost.node.udp import channels, sockets
+from carrypost.node.udp.channels import Outlet, Target, UdpTraffic
+from carrypost.node.udp.sockets import StaticPeers
 from carrypost.node.udp.udp import Udp
 from carrypost.security.identity import Identity
 
@@ -149,16 +148,16 @@ async def test_a_step_that_fails_does_not_silence_the_node(tmp_path: Path, monke
 async def test_interfaces_are_followed_although_one_look_at_them_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     udp = Udp(UdpSettings(port=int(str(apart()["port"])), interfaces=("lo",), poll_s=0.05), lambda _batch: None)
     await udp.open()
-    real, looks = interfaces.snapshot, Counter[str]()
+    real, looks = channels.snapshot, Counter[str]()
 
-    def odd() -> list[interfaces.Interface]:
+    def odd() -> list[channels.Interface]:
         looks["all"] += 1
         if looks["all"] == 1:
             raise ValueError("a netmask that is none")
         return [] if looks["all"] < 4 else real()
 
     assert udp.addresses
-    monkeypatch.setattr(interfaces, "snapshot", odd)
+    monkeypatch.setattr(channels, "snapshot", odd)
     await true(lambda: looks["all"] > 2 and not udp.addresses)
     await true(lambda: udp.addresses)
     await udp.close()
@@ -268,7 +267,7 @@ async def test_of_several_addresses_the_one_that_answers_is_kept_and_a_silent_on
     await peers.resolve([socket.AF_INET], lambda: None)
     assert list(peers.known) == [("192.0.2.1", 4000)]
     turns.append(told("192.0.2.1", "192.0.2.2"))
-    peer.heard_s -= statics.RESOLVE_S + 1
+    peer.heard_s -= sockets.RESOLVE_S + 1
     await peers.resolve([socket.AF_INET], lambda: None)
     assert list(peers.known) == [("192.0.2.2", 4000)]
 
@@ -314,7 +313,7 @@ class OneDead:
 
 @scene
 async def test_an_interface_that_takes_nothing_does_not_silence_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outlet, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(channels, "_PATIENCE_S", 0.05)
     dead, alive = Target(("192.0.2.255", 9)), Target(("127.0.0.1", 9))
     sending, traffic = OneDead(dead), UdpTraffic()
     made = Outlet(sending, traffic, asyncio.get_running_loop())  # type: ignore[arg-type]
@@ -379,5 +378,5 @@ def test_an_order_that_is_too_long_for_a_new_process_is_carried_out_in_this_one(
     monkeypatch.setattr(os, "execv", refuse)
     monkeypatch.setattr(serve, "run", ran.append)
     order = NodeCommand(config=None, data="x", changes=("a=1",), json=True, verbose=False)
-    _launch.become(order)
+    _process.become(order)
     assert ran == [order]

@@ -172,7 +172,7 @@ def test_a_system_clock_that_was_ahead_for_a_moment_is_logged_and_shown_and_foll
 ) -> None:
     ahead_us = 0
     wall = SimpleNamespace(time_ns=lambda: time.time_ns() + 1_000 * ahead_us, monotonic_ns=time.monotonic_ns)
-    monkeypatch.setattr("carrypost.node.clock.time", wall)
+    monkeypatch.setattr("carrypost.node.driver.time", wall)
 
     async def scene() -> None:
         nonlocal ahead_us

@@ -21,7 +21,7 @@ from carrypost.errors import StateError, StoreError
 from carrypost.gossip.wire.pieces import pack
 from carrypost.log.journal import MOM, PIECE, Durability, Key, PieceOf, StoredMessage, Value
 from carrypost.model.descriptor import Descriptor
-from carrypost.node.store import rows, schema, writer
+from carrypost.node.store import tables, writer
 from carrypost.node.store.store import RECENT_BYTES_MAX
 
 
@@ -126,10 +126,10 @@ def test_the_writer_rests_while_more_than_one_batch_gathers(path: Path, monkeypa
 
 
 def test_a_row_of_a_layer_is_deleted_without_reading_the_others(path: Path) -> None:
-    with contextlib.closing(schema.open_writer(path)) as connection:
-        directory = rows.Directory(connection)
+    with contextlib.closing(tables.open_writer(path)) as connection:
+        directory = tables.Directory(connection)
         names = [number.to_bytes(4, "big") for number in range(5_000)]
-        rows.Transaction({(MOM, name, 0): b"row" for name in names}, directory).execute(connection)
+        tables.Transaction({(MOM, name, 0): b"row" for name in names}, directory).execute(connection)
         steps = 0
 
         def count_steps() -> None:
@@ -137,7 +137,7 @@ def test_a_row_of_a_layer_is_deleted_without_reading_the_others(path: Path) -> N
             steps += 10
 
         connection.set_progress_handler(count_steps, 10)
-        rows.Transaction({(MOM, name, 0): None for name in names[2_000:2_003]}, directory).execute(connection)
+        tables.Transaction({(MOM, name, 0): None for name in names[2_000:2_003]}, directory).execute(connection)
         assert steps < 500
         (left,) = connection.execute("SELECT count(*) FROM layer").fetchone()
         assert left == len(names) - 3
@@ -266,7 +266,7 @@ def test_the_log_beside_the_store_stays_small(disk: Disk, path: Path) -> None:
         disk.store.read(ID, n)
         disk.settle()
     assert path.stat().st_size > 3 * 2**20
-    assert schema.wal(path).stat().st_size <= 3 * 2**20
+    assert tables.wal(path).stat().st_size <= 3 * 2**20
 
 
 def test_room_of_deleted_messages_is_used_again(disk: Disk, path: Path) -> None:
@@ -373,7 +373,7 @@ def test_a_failing_disk_loses_the_batch_and_not_the_node(disk: Disk, path: Path)
     assert disk.outcome({FIRST: b"kept"}) is None
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     # Writes beyond this size fail, as they would on a bad sector.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (schema.wal(path).stat().st_size + 100, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (tables.wal(path).stat().st_size + 100, before[1]))
     try:
         reason = disk.outcome({SECOND: bytes(16_000)})
         assert reason is not None

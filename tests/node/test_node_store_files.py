@@ -22,7 +22,7 @@ from carrypost.errors import NodeError
 from carrypost.log.journal import STRUCK, StoredMessage
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.node.store import schema
+from carrypost.node.store import tables
 from carrypost.node.store.store import Store
 
 
@@ -115,11 +115,11 @@ def refusal(path: Path) -> str:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from carrypost.node.store import schema
+from carrypost.node.store import tables
 from carrypost.node.store.store import Store
 
 left = int(sys.argv[2])
-connect = schema.connect
+connect = tables.connect
 
 def watched(path, **options):
     def count(statement):
@@ -131,7 +131,7 @@ def watched(path, **options):
     connection.set_trace_callback(count)
     return connection
 
-schema.connect = watched
+tables.connect = watched
 Store.open(Path(sys.argv[1]), lambda: None)
 """
 
@@ -176,13 +176,13 @@ def test_a_store_that_lacks_something_is_refused(path: Path, damage: str) -> Non
 def test_a_log_without_its_store_is_refused_and_not_read_into_another_one(path: Path) -> None:
     with opened(path) as disk:
         assert disk.outcome({META: 3}) is None
-        log = schema.wal(path).read_bytes()
+        log = tables.wal(path).read_bytes()
     path.unlink()
-    schema.wal(path).write_bytes(log)
+    tables.wal(path).write_bytes(log)
     with pytest.raises(NodeError, match="its log is there, and the store itself is gone"):
         Store.open(path, lambda: None)
     assert not path.exists()
-    assert schema.wal(path).read_bytes() == log
+    assert tables.wal(path).read_bytes() == log
 
 
 @pytest.mark.parametrize("statement", [1, 6, 11, *soaked(range(2, 11))])
@@ -199,10 +199,10 @@ def test_a_store_that_was_cut_off_while_it_was_made_is_made_again(path: Path, st
 @pytest.mark.parametrize("page", [0, 1, 2, 5, 40, -1])
 def test_a_store_with_a_page_of_garbage_is_refused_with_advice(path: Path, page: int) -> None:
     filled(path)
-    pages = path.stat().st_size // schema.PAGE_BYTES
+    pages = path.stat().st_size // tables.PAGE_BYTES
     with path.open("r+b") as file:
-        file.seek(page % pages * schema.PAGE_BYTES)
-        file.write(random.Random(page).randbytes(schema.PAGE_BYTES))
+        file.seek(page % pages * tables.PAGE_BYTES)
+        file.write(random.Random(page).randbytes(tables.PAGE_BYTES))
     assert "move it and the files beside it away" in refusal(path)
 
 
@@ -213,13 +213,13 @@ def test_a_store_that_was_cut_off_and_damaged_is_left_as_it_is(path: Path, tmp_p
         copy = tmp_path / "copy" / "store.db"
         copy.parent.mkdir()
         copy.write_bytes(path.read_bytes())
-        schema.wal(copy).write_bytes(schema.wal(path).read_bytes())
+        tables.wal(copy).write_bytes(tables.wal(path).read_bytes())
     with copy.open("r+b") as file:
-        file.seek(40 * schema.PAGE_BYTES)
-        file.write(b"\xff" * schema.PAGE_BYTES)
-    log = schema.wal(copy).read_bytes()
+        file.seek(40 * tables.PAGE_BYTES)
+        file.write(b"\xff" * tables.PAGE_BYTES)
+    log = tables.wal(copy).read_bytes()
     assert "is damaged" in refusal(copy)
-    assert schema.wal(copy).read_bytes() == log
+    assert tables.wal(copy).read_bytes() == log
 
 
 def test_a_row_that_does_not_decode_is_told_when_the_state_is_read(path: Path) -> None:
@@ -237,7 +237,7 @@ def test_another_program_s_database_is_refused(path: Path) -> None:
 
 
 def test_a_store_in_use_by_another_program_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "BUSY_S", 0.05)
+    monkeypatch.setattr(tables, "BUSY_S", 0.05)
     filled(path, 3)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -249,7 +249,7 @@ def test_a_store_in_use_by_another_program_is_refused(path: Path, monkeypatch: p
 
 
 def test_a_batch_that_meets_another_program_s_transaction_is_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "BUSY_S", 0.05)
+    monkeypatch.setattr(tables, "BUSY_S", 0.05)
     with opened(path) as disk, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert "in use by another process" in str(disk.outcome({META: 1}))
@@ -372,12 +372,12 @@ def test_a_store_of_a_later_version_is_refused(path: Path) -> None:
 def test_a_migration_is_made_once_and_keeps_what_is_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     version_1(path)
     extra = ("ALTER TABLE seen ADD COLUMN note TEXT", "UPDATE meta SET value = value + 10")
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, extra))
+    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, extra))
     for _ in range(2):
         with opened(path) as disk:
             assert disk.state()[META] == 16
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(schema.MIGRATIONS),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(tables.MIGRATIONS),)
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +385,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
 
     broken = ("UPDATE meta SET value = 0", "DROP TABLE piece", "a statement that is none")
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+        patched.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, broken))
         with pytest.raises(NodeError, match="syntax error"):
             Store.open(path, lambda: None)
     with opened(path) as disk:

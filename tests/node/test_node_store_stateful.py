@@ -19,7 +19,7 @@ from tests.support.store_disk import META, WAIT_S, Disk, described, kept
 
 from carrypost.log.journal import Durability, Key, PieceOf, Value
 from carrypost.model.ids import MessageId
-from carrypost.node.store import schema
+from carrypost.node.store import tables
 
 Contents = dict[Key, Value]
 
@@ -175,7 +175,7 @@ class StoreMachine(RuleBasedStateMachine):
         while True:
             before = os.stat(self.path)  # noqa: PTH116 - mtime in ns
             shutil.copyfile(self.path, cut)
-            shutil.copyfile(schema.wal(self.path), schema.wal(cut))
+            shutil.copyfile(tables.wal(self.path), tables.wal(cut))
             if os.stat(self.path).st_mtime_ns == before.st_mtime_ns:  # noqa: PTH116 - the log was not emptied meanwhile
                 break
         self.disk.store.close()

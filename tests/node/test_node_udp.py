@@ -25,11 +25,10 @@ from tools.netns import Net
 
 from carrypost.errors import ConfigError, NodeError
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import interfaces, sockets, statics
-from carrypost.node.udp import outlet as outlets
-from carrypost.node.udp.channels import Channel, ChannelPlan, Means, Target, cover
-from carrypost.node.udp.interfaces import Interface
-from carrypost.node.udp.outlet import Outlet, UdpTraffic
+from carrypost.node.udp import channels as interfaces
+from carrypost.node.udp import channels as outlets
+from carrypost.node.udp import sockets
+from carrypost.node.udp.channels import Channel, ChannelPlan, Interface, Means, Outlet, Target, UdpTraffic, cover
 from carrypost.node.udp.udp import Udp
 from tools import netns
 
@@ -818,4 +817,4 @@ def test_names_of_interfaces_may_be_patterns(net: Net) -> None:
 
 def test_peers_are_bounded() -> None:
     with pytest.raises(ConfigError, match="at most"):
-        opened(peers=tuple(f"10.0.0.1:{port}" for port in range(1, statics.PEERS_MAX + 2)))
+        opened(peers=tuple(f"10.0.0.1:{port}" for port in range(1, sockets.PEERS_MAX + 2)))

@@ -20,17 +20,17 @@ from tests.support.loopback import apart
 from tests.support.nodes import QUICK, scene, until
 
 from carrypost import ConnectionFactory, testing
-from carrypost.attach import held_copies
+from carrypost.attach import served_node
 from carrypost.attach.client import Client
-from carrypost.cli import cache as cache_commands
-from carrypost.cli import trace as trace_command
+from carrypost.attach.served_node import ServedNode
+from carrypost.cli import node_messages as cache_commands
+from carrypost.cli import node_messages as trace_command
 from carrypost.cli.app import run
-from carrypost.jms.served_node import ServedNode
 from carrypost.log import events
 from carrypost.log.events import Passed, Reason
 from carrypost.model.ids import NodeId
 from carrypost.node.driver import NodeDriver
-from carrypost.node.recording.traces import Traces
+from carrypost.node.records import Traces
 from carrypost.node.settings import NodeSettings, TraceSettings, parse
 
 ANNA, BERT = NodeId("anna"), NodeId("bert")
@@ -311,7 +311,7 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
 async def test_carried_messages_are_shown_page_by_page_and_purged_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_copies, "_PAGE", 4)
+    monkeypatch.setattr(served_node, "_PAGE", 4)
     udp = apart()
     anna, bert = settings(tmp_path, "anna", udp), settings(tmp_path, "bert", udp, altruistic=True)
     nodes = [await ServedNode.start(each) for each in (anna, bert)]

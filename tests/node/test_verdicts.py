@@ -21,7 +21,7 @@ from carrypost.attach.client import Client
 from carrypost.cli.app import run
 from carrypost.errors import StateError
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.web.live.verdict import Verdict, verdict
+from carrypost.web.verdict import Verdict, verdict
 
 PERSISTENT = DeliveryMode.PERSISTENT
 BIG = {"limits": {"message_bytes_max": 1_000}}

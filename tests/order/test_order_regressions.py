@@ -20,8 +20,7 @@ from carrypost.host import Host
 from carrypost.log.events import Delivered, Event
 from carrypost.model.descriptor import Barrier, Descriptor, Ordering, Predecessor, decode
 from carrypost.model.ids import NodeId
-from carrypost.order.causal import Group
-from carrypost.order.watch import WaitingMessage, Watch
+from carrypost.order.causal import Group, WaitingMessage, Watch
 from carrypost.security.identity import Identity
 
 ORDERINGS = (Ordering.CAUSAL, Ordering.DELTA_CAUSAL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from carrypost.model.descriptor import Barrier, Descriptor, Ordering, PayloadCodec
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
-from carrypost.order.watch import WaitingMessage, Watch
+from carrypost.order.causal import WaitingMessage, Watch
 
 
 def waiting(number: int, source: str, tag: int, deadline_us: int = NEVER) -> WaitingMessage:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from carrypost.emu import Scenario, run
-from carrypost.lab.campaign.recipes import RECIPES
+from carrypost.lab.campaign.reproduce import RECIPES
 from carrypost.lab.metrics import families, tables
 
 FILE = Path(__file__).parents[2] / "scenarios" / "balance.toml"

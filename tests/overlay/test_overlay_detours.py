@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from carrypost.config import Settings
-from carrypost.gossip.transfers.host_context import HostContext
+from carrypost.gossip.transfers.link import HostContext
 from carrypost.model.ids import NodeId, node_prefix
 from carrypost.overlay.items import Detour
 from carrypost.overlay.legs import Detours

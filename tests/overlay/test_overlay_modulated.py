@@ -10,7 +10,7 @@ from tests.support.channels import LINKS, Storm, World
 from tests.support.examples import soaked
 from tests.support.modulators import grid
 
-from carrypost.emu.engine.memory import MemoryStore
+from carrypost.emu.engine.driver import MemoryStore
 from carrypost.errors import LocalError
 from carrypost.log.events import Event, Refused
 from carrypost.log.journal import Batch

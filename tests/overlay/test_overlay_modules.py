@@ -26,7 +26,7 @@ from carrypost.overlay.modulators.modules import CompileWanted, Modules
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.overlay.items import Item, Outbox
     from carrypost.overlay.legs import Legs
 

@@ -23,7 +23,7 @@ from carrypost.host.driving import ProgramDriver
 from carrypost.log.events import PayloadWanted
 from carrypost.model import address
 from carrypost.node import driver
-from carrypost.node.compiler import Compiled, Compiler
+from carrypost.node.modules import Compiled, Compiler
 from carrypost.overlay import seats
 from carrypost.overlay.items import ModuleWanted
 from carrypost.overlay.modulators import modules

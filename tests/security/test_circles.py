@@ -18,8 +18,7 @@ from carrypost.model.ids import node_bytes
 from carrypost.security import circle as values
 from carrypost.security import codes, hpke, sealing
 from carrypost.security.circle import Charter, Code, Epoch, Invitation
-from carrypost.security.entropy import derived
-from carrypost.security.identity import Identity
+from carrypost.security.identity import Identity, derived
 
 DAY_S = 86_400.0
 ROOT = Identity.from_seed(b"root".ljust(32, b"."))

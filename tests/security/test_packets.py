@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from carrypost.config import Limits
 from carrypost.gossip.wire import codec
 from carrypost.security import packets
-from carrypost.security.entropy import derived
+from carrypost.security.identity import derived
 from carrypost.security.packets import PacketKeys, Packets, packet_key
 
 NEW, OLD = packet_key(b"n" * 32), packet_key(b"o" * 32)

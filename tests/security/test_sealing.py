@@ -15,7 +15,7 @@ from tests.support.sealed import AUTHOR, OTHER, PRIVATE, PUBLIC, SALT, SECRET
 
 from carrypost.config import Limits
 from carrypost.errors import ForgeryError, IllegalArgumentException, RemoteError
-from carrypost.gossip.wire.payloads import assemble_payload
+from carrypost.gossip.wire.codec import assemble_payload
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode
 from carrypost.model.headers import Headers
 from carrypost.security import codes, hpke, sealing

@@ -19,10 +19,8 @@ from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import ConsoleMessage, Page, Request, Response, ViewportSize, sync_playwright
 from tools.chromium import executable
 
-from carrypost.web.access import Access
-from carrypost.web.app import App
-from carrypost.web.replay.routes import RunRoutes
-from carrypost.web.replay.runs import Run, Runs
+from carrypost.web.runs import Run, RunRoutes, Runs
+from carrypost.web.server import Access, App
 
 SIZE = ViewportSize(width=1024, height=640)
 """As small as pages may be: every pixel costs, as there is no graphics processor."""

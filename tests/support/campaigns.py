@@ -10,10 +10,9 @@ from typing import Any
 
 from tests.support.emulated import csv
 
-from carrypost.lab.campaign import task
-from carrypost.lab.campaign.bundle import contents
+from carrypost.lab.campaign import tasks
 from carrypost.lab.campaign.campaign import Campaign, begun
-from carrypost.lab.campaign.grid import CampaignRun, load
+from carrypost.lab.campaign.grid import CampaignRun, contents, load
 
 THREE = """
 name = "three"
@@ -89,8 +88,8 @@ def sent(runs: Sequence[CampaignRun]) -> dict[str, Any]:
     return {digest: Broadcast(content) for digest, content in contents([each for run in runs for each in run.files])}
 
 
-def context_of(running: Campaign, runs: Sequence[CampaignRun]) -> task.TaskContext:
-    return task.TaskContext(running.place, running.token, sent(runs))
+def context_of(running: Campaign, runs: Sequence[CampaignRun]) -> tasks.TaskContext:
+    return tasks.TaskContext(running.place, running.token, sent(runs))
 
 
 @contextmanager
@@ -99,4 +98,4 @@ def played(path: Path, out: Path) -> Iterator[Campaign]:
     with begun(load(path), out) as running:
         shared = context_of(running, running.todo)
         yield running
-        running.ended = [task.play(shared, run) for run in running.todo]
+        running.ended = [tasks.play(shared, run) for run in running.todo]

@@ -25,7 +25,7 @@ from typing import IO, Any, NoReturn
 
 from tools.netns import Net
 
-_SHARED = ("carrypost.cli.serve", "carrypost.attach.provider", "carrypost.jms.embedded")
+_SHARED = ("carrypost.cli.serve", "carrypost.attach.provider", "carrypost.jms.factory")
 """Modules that nodes and programs load when they start."""
 _SILENT = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that an interpreter hides by default."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from carrypost import emu
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.scenario import Scenario
 
 Rows = list[dict[str, Any]]
 

@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from carrypost.cli import _launch, _signals
+from carrypost.cli import _exit, _process
 from carrypost.cli.app import run
 
-_BECOME = _launch.become
+_BECOME = _process.become
 """Tests replace it in their own process."""
 
 
@@ -38,7 +38,7 @@ class Running:
 
     def __init__(self, arguments: Sequence[str], stdin: int | None = None) -> None:
         def begin() -> None:
-            _signals.end_at_once()
+            _exit.end_at_once()
             if stdin is not None:
                 os.dup2(stdin, 0)
                 sys.stdin = open(0, closefd=False)  # noqa: SIM115 - ends with the process
@@ -90,7 +90,7 @@ def child(arguments: Sequence[str], out: Sequence[int], before: Callable[[], Non
 
 def command(arguments: Sequence[str]) -> int:
     """Give a command in a copy of this process; return the exit code."""
-    _launch.become = _BECOME
+    _process.become = _BECOME
     os.execv = _refuse  # The copy goes on, where a command would become a fresh interpreter.
     return run(arguments)
 

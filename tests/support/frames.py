@@ -34,8 +34,8 @@ from carrypost.gossip.wire.frames import (
     Summary,
     Tickets,
     WholeDescriptor,
+    packed_hashes,
 )
-from carrypost.gossip.wire.routing_frames import packed_hashes
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId, NodeId
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from carrypost.emu.engine.network import Network
 from carrypost.island.island import Island
-from carrypost.island.routes import names
+from carrypost.island.links import names
 from carrypost.log.events import Event, Received, Stored
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.testing import network

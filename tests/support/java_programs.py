@@ -22,9 +22,9 @@ from tests.support.nodes import PATIENCE_S, QUICK, node_main
 from tests.support.stomp_clients import free_port
 from tools.java_client import archives
 
+from carrypost.attach.served_node import ServedNode
 from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.openwire.server import Server
-from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import parse
 
 WAIT_MS = 20_000

@@ -8,7 +8,7 @@ from tests.support.jms_attached import AttachedNetwork, VirtuallyAttached
 
 from carrypost.errors import JMSException, NoNodeError
 from carrypost.jms.provider import News, NodeInfo, Program, Provider
-from carrypost.jms.reconnecting import ReconnectingProvider
+from carrypost.jms.provider.reconnecting import ReconnectingProvider
 from carrypost.log.events import Handed
 from carrypost.testing import Network
 

@@ -14,13 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.lab.campaign.recipes import RECIPES
-from carrypost.lab.campaign.reproduce import scenario_file
+from carrypost.emu.scenario import Scenario
+from carrypost.lab.campaign.reproduce import RECIPES, scenario_file
 from carrypost.lab.folders import write_arrow
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics import families as f
-from carrypost.lab.report.paper import Experiment, Quad
+from carrypost.lab.report.papers import Experiment, Quad
 from carrypost.lab.schemas import FAILURES, RECORDS, RUNS, Table
 
 Rows = dict[Table, list[dict[str, Any]]]

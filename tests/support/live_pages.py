@@ -11,9 +11,8 @@ from tests.support.pages import PORT, Answer, asked
 from tests.support.served import Served
 
 from carrypost.node.settings import NodeSettings
-from carrypost.web.access import Access
-from carrypost.web.app import App
-from carrypost.web.live.routes import LiveRoutes
+from carrypost.web.nodes import LiveRoutes
+from carrypost.web.server import Access, App
 
 ORIGIN = f"http://127.0.0.1:{PORT}"
 

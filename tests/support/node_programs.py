@@ -5,8 +5,8 @@ from __future__ import annotations
 from carrypost import Context, SessionMode
 from carrypost.errors import JMSException
 from carrypost.jms.connection import Connection
-from carrypost.jms.local import LocalProvider
 from carrypost.jms.provider import Provider
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.node.runtime import Node
 
 

@@ -47,7 +47,7 @@ from carrypost import (
     Topic,
 )
 from carrypost.attach.client import Client
-from carrypost.cli import _signals, serve
+from carrypost.cli import _exit, serve
 from carrypost.cli._settings import NodeCommand
 from carrypost.model.descriptor import Ordering
 
@@ -301,7 +301,7 @@ class _Options(TypedDict):
 
 def node_main(order: str) -> int:
     """Run a node in a copy of this process, as `carrypost.cli._process` does."""
-    _signals.end_at_once()
+    _exit.end_at_once()
     return serve.main(order)
 
 

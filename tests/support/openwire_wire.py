@@ -15,15 +15,15 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 
 from carrypost import testing
-from carrypost.daemon.copies import Copies
 from carrypost.daemon.openwire import codec, server
 from carrypost.daemon.openwire import commands as wire
-from carrypost.daemon.openwire.client import Client
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.mapping import Copy, received
-from carrypost.daemon.openwire.shared import Shared
+from carrypost.daemon.openwire.receiving import Shared
+from carrypost.daemon.openwire.server import Client
 from carrypost.daemon.program import Options
-from carrypost.jms.messages.values import ValueType
+from carrypost.daemon.receiving import Copies
+from carrypost.model.properties import ValueType
 
 TRANSCRIPTS = Path(__file__).parents[1] / "openwire_transcripts"
 C = TypeVar("C", bound=wire.Structure)

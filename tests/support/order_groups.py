@@ -13,7 +13,7 @@ from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 from carrypost.model.times import NEVER
 from carrypost.order.causal import Group, Last
-from carrypost.order.stamping import Stamping
+from carrypost.order.groups import Stamping
 
 DESTINATION = "forum"
 SECOND_US = 1_000_000

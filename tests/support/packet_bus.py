@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.config import Settings
-from carrypost.emu.engine.memory import MemoryStore
+from carrypost.emu.engine.driver import MemoryStore
 from carrypost.gossip.wire import codec
+from carrypost.gossip.wire.codec import fill_payloads
 from carrypost.gossip.wire.frames import Transmission
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.log.events import Delivered, Event, NeighbourUp, PayloadWanted
@@ -17,8 +17,7 @@ from carrypost.log.journal import Batch
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import node_prefix
 from carrypost.security import packets
-from carrypost.security.entropy import derived
-from carrypost.security.identity import Identity
+from carrypost.security.identity import Identity, derived
 from carrypost.security.packets import Packets
 
 _DELAY_US = 1_000

@@ -11,10 +11,8 @@ from urllib.parse import urlencode
 import msgspec
 import pyarrow as pa
 
-from carrypost.web.access import Access
-from carrypost.web.app import App
-from carrypost.web.replay.routes import RunRoutes
-from carrypost.web.replay.runs import Runs
+from carrypost.web.runs import RunRoutes, Runs
+from carrypost.web.server import Access, App
 
 PORT = 7007
 

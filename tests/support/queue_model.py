@@ -23,11 +23,11 @@ from tests.support.watched_network import CrashError, FaultyStore
 from carrypost import testing
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.gossip.draft import Draft
-from carrypost.gossip.holdings.copy_states import CopyState
+from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.events import Assigned, Done, Event, Handed, Published, Reason, Refused
 from carrypost.log.journal import MESSAGE, MOM
-from carrypost.messaging.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
-from carrypost.messaging.leases import LEASE_OVER
+from carrypost.messaging.commands import LEASE_OVER, Ack, Declare, Late, Receive, Redelivery, UnitOfWork
+from carrypost.messaging.messaging import MessagingCommands
 from carrypost.messaging.program_commands import (
     CloseConsumer,
     Connect,
@@ -38,7 +38,6 @@ from carrypost.messaging.program_commands import (
     OpenSession,
     Recover,
 )
-from carrypost.messaging.programs import MessagingCommands
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from tests.support.browsers import Shown
 
-from carrypost.emu.records.files import ARROW_SCHEMA
-from carrypost.web.replay.runs import Opened
+from carrypost.emu.records import ARROW_SCHEMA
+from carrypost.web.runs import Opened
 
 Row = dict[str, Any]
 _REACHED = {"publish", "receive", "deliver"}

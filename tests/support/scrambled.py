@@ -28,8 +28,8 @@ from carrypost.host import Host
 from carrypost.log.events import Event, Handed, Published
 from carrypost.messaging import control
 from carrypost.messaging.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
-from carrypost.messaging.incarnations import INCARNATION_BITS
-from carrypost.messaging.names.namespace import Bind
+from carrypost.messaging.control import INCARNATION_BITS
+from carrypost.messaging.namespace import Bind
 from carrypost.messaging.program_commands import (
     BindName,
     Browse,

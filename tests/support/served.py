@@ -11,9 +11,9 @@ from tests.support.nodes import QUICK, until
 
 from carrypost import ConnectionFactory, Context, SessionMode
 from carrypost.attach.client import Client
-from carrypost.jms.served_node import ServedNode
+from carrypost.attach.served_node import ServedNode
 from carrypost.node.settings import NodeSettings, parse
-from carrypost.web.live.verdict import Verdict, verdict
+from carrypost.web.verdict import Verdict, verdict
 
 
 class Served:

@@ -28,7 +28,7 @@ from tests.support.copies import copy
 from tests.support.forked import Running, child, command, forked
 from tests.support.loopback import apart
 
-from carrypost.cli import _launch, _signals
+from carrypost.cli import _exit, _process
 from carrypost.cli.app import run
 
 COMMAND = [sys.executable, "-c", "from carrypost.cli import main; main()"]
@@ -54,7 +54,7 @@ class Shell:
         for name, value in (settings | {f"CARRYPOST_{name}": str(value) for name, value in ours.items()}).items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(_launch, "become", _not_here)
+        monkeypatch.setattr(_process, "become", _not_here)
         self._nodes: list[subprocess.Popen[str]] = []
         self._copies: list[Running] = []
 
@@ -158,7 +158,7 @@ class Terminal:
         def begin() -> None:
             sys.stdin = open(0, closefd=False)  # noqa: SIM115 - ends with the process
             os.environ |= {"PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": str(columns)}  # Nobody answers where the cursor is.
-            _signals.end_at_once()
+            _exit.end_at_once()
             before()
 
         self.pid, self._screen = pty.fork()

@@ -18,10 +18,10 @@ from tests.support.copies import copy
 from tests.support.loopback import apart
 from tests.support.nodes import PATIENCE_S, QUICK, node_main
 
+from carrypost.attach.served_node import ServedNode
 from carrypost.cli._settings import NodeCommand
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, Version
 from carrypost.daemon.stomp.server import Server
-from carrypost.jms.served_node import ServedNode
 from carrypost.node.settings import NodeSettings, parse
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from tests.support import timers
 
 from carrypost import testing
-from carrypost.emu.engine.memory import MemoryStore
+from carrypost.emu.engine.driver import MemoryStore
 from carrypost.errors import StateError
 from carrypost.log import events
 from carrypost.log.events import Reason

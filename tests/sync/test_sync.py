@@ -36,10 +36,10 @@ from carrypost import (
     testing,
 )
 from carrypost.java_names import is_java_name
-from carrypost.jms import caller, durations
+from carrypost.jms import durations, listener_calls
 from carrypost.security.identity import Identity
 from carrypost.sync import classic as blocking_classic
-from carrypost.sync.call import reworded
+from carrypost.sync.blocking_calls import reworded
 
 __all__ = ["context", "factory"]
 Make = Callable[..., sync.Context]
@@ -155,7 +155,7 @@ def test_what_was_taken_is_acknowledged_soon_also_if_the_program_does_nothing_mo
     ctx.send(name, "x")
     inbox = ctx.create_consumer(name)
     taken = next(iter(inbox))
-    batch = sync.process.loop().batches[0]
+    batch = sync.blocking_calls.loop().batches[0]
     eventually(lambda: batch.is_over)
     assert taken.get_body(str) == "x"
 
@@ -459,7 +459,7 @@ def test_a_context_that_is_left_open_is_warned_of(factory: sync.ConnectionFactor
 
 
 def test_the_caller_of_the_asyncio_api_stays_what_it_was() -> None:
-    assert carrypost.ConnectionFactory._callers is caller.Caller  # noqa: SLF001 - what blocking factories replace
+    assert carrypost.ConnectionFactory._callers is listener_calls.Caller  # noqa: SLF001 - what blocking factories replace
 
 
 def test_an_error_advises_as_blocking_programs_are_written(context: Callable[[], sync.Context]) -> None:

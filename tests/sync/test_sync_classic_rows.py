@@ -20,14 +20,14 @@ from tests.support.loopback import apart
 
 from carrypost import Message, Sent
 from carrypost.classic import InitialContext as AwaitedNames
-from carrypost.classic import connections, parts, requestors, sessions
-from carrypost.jms.temporary import Temporary
+from carrypost.classic import connections, parts, sessions
+from carrypost.jms.declarations import Temporary
 from carrypost.sync import classic
-from carrypost.sync.methods import Blocking
+from carrypost.sync.blocking_calls import Blocking
 
 OWNERS = (
     connections.QueueConnection, connections.TopicConnection, sessions.QueueSession, sessions.TopicSession,
-    parts.TopicPublisher, parts.MessageConsumer, parts.QueueBrowser, parts.Enumeration, requestors.QueueRequestor,
+    parts.TopicPublisher, parts.MessageConsumer, parts.QueueBrowser, parts.Enumeration, sessions.QueueRequestor,
     AwaitedNames, Message, Temporary, Sent,
 )  # fmt: skip
 AWAITED = {

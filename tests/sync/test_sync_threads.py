@@ -27,11 +27,11 @@ from carrypost import (
     ListenerException,
     SessionMode,
 )
-from carrypost.jms.batches import Batch
-from carrypost.jms.local import LocalProvider
+from carrypost.jms.intake import Batch
+from carrypost.jms.provider.local import LocalProvider
 from carrypost.messaging.program_commands import Command, Recover
 from carrypost.model.descriptor import Descriptor
-from carrypost.sync import ConnectionFactory, Context, Message, process
+from carrypost.sync import ConnectionFactory, Context, Message, blocking_calls
 
 R = TypeVar("R")
 
@@ -434,7 +434,7 @@ def test_an_error_before_a_call_begins_ends_that_call_and_no_other(context: Make
                 raise ZeroDivisionError
 
     ctx, topic = context(), fresh()
-    process.loop().batches.append(cast("Batch", Broken()))
+    blocking_calls.loop().batches.append(cast("Batch", Broken()))
     with pytest.raises(ZeroDivisionError):
         ctx.send(topic, "y")
     ctx.send(topic, "z")

@@ -27,11 +27,9 @@ import carrypost
 from carrypost import naming
 from carrypost.config import Limits, Settings
 from carrypost.config.rules import written
-from carrypost.emu.scenario.scenario import CONTACT_MODELS, MODELS, Scenario
-from carrypost.gossip.holdings.cache import Cache
+from carrypost.emu.scenario import CONTACT_MODELS, MODELS, Scenario
+from carrypost.gossip.holdings.cache import DELIVERIES, ORDER, PUBLISHING, Cache, state_of
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.copy_states import state_of
-from carrypost.gossip.holdings.owners import DELIVERIES, ORDER, PUBLISHING
 from carrypost.gossip.wire.checks import Refusal
 from carrypost.gossip.wire.pieces import full_mask
 from carrypost.host import Host

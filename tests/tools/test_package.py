@@ -17,7 +17,7 @@ from tools.document_programs import programs
 
 import carrypost
 from carrypost.cli.app import run
-from carrypost.cli.examples import SHIPPED
+from carrypost.cli.source_tree import SHIPPED
 
 PATIENCE_S = 180
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.trace_texts import parse_contacts
 
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.inputs import read_inputs
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import FileError, LocalError
 from carrypost.traces.contacts import (
     FOREVER_US,

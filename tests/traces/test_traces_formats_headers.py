@@ -7,7 +7,7 @@ from tests.support.trace_texts import assembled, parsed, whys
 
 from carrypost.errors import LocalError
 from carrypost.traces.formats import FORMATS, Options
-from carrypost.traces.formats.tables import Positions
+from carrypost.traces.formats.syntax import Positions
 
 
 def test_what_is_assumed_about_columns_is_said() -> None:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from tests.support.pages import PORT, Browser
 
 from carrypost import emu
-from carrypost.web.access import HEADERS
+from carrypost.web.server import HEADERS
 
 _SCENE = """
 duration_s = 60

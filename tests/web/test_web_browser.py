@@ -24,9 +24,10 @@ from tests.support.examples import examples
 from tests.support.replayed import Row, check_copies, check_layers, reached_at, rows_of
 
 from carrypost import emu
-from carrypost.emu.records.files import ARROW_SCHEMA
-from carrypost.web.replay import example, routes, source
-from carrypost.web.replay.runs import Opened
+from carrypost.emu.records import ARROW_SCHEMA
+from carrypost.web import runs
+from carrypost.web.run_files import ParquetSource
+from carrypost.web.runs import Opened
 from tools import chromium
 
 READY = "carrypost.state().ready"
@@ -198,7 +199,7 @@ def test_a_message_is_seen_to_spread_from_the_start_page_within_three_clicks(sit
 
 
 def test_the_example_plays_when_it_is_opened(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example, "SCENARIO", WALK.replace('"walk"', '"forty walkers"'))
+    monkeypatch.setattr(runs, "EXAMPLE", WALK.replace('"walk"', '"forty walkers"'))
     (folder / "none").mkdir()
     with browsers.site(site.browser, [], folder=folder / "none") as alone, alone.page() as page:
         page.wait("document.documentElement.dataset.ready !== undefined")
@@ -454,16 +455,16 @@ def test_rows_that_pass_the_filters_are_downloaded_as_arrow(site: Site) -> None:
 
 
 def test_the_progress_of_a_long_opening_is_shown(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "_OPENING_S", 0.05)
+    monkeypatch.setattr(runs, "_OPENING_S", 0.05)
     go_on = threading.Event()
-    read = source.ParquetSource.read
+    read = ParquetSource.read
 
-    def slowly(self: source.ParquetSource, group: int, *columns: str) -> pa.Table:
+    def slowly(self: ParquetSource, group: int, *columns: str) -> pa.Table:
         if group:
             assert go_on.wait(60)
         return read(self, group, *columns)
 
-    monkeypatch.setattr(source.ParquetSource, "read", slowly)
+    monkeypatch.setattr(ParquetSource, "read", slowly)
     rows = pq.read_table(folder / "walk.parquet")
     pq.write_table(rows, folder / "long.parquet", row_group_size=len(rows) // 2 + 1)
     with browsers.site(site.browser, [folder / "long.parquet"]) as other:
@@ -535,7 +536,7 @@ PICTURES = os.environ.get("CARRYPOST_PICTURES")
 
 @pytest.mark.skipif(PICTURES is None, reason="CARRYPOST_PICTURES names no folder for the pictures of docs/web.md")
 def test_pictures_of_the_documents_are_made(site: Site, folder: Path) -> None:
-    emu.run(emu.Scenario.parse(example.SCENARIO, folder), out=folder / "example.parquet")
+    emu.run(emu.Scenario.parse(runs.EXAMPLE, folder), out=folder / "example.parquet")
     with browsers.site(site.browser, [folder / "example.parquet"]) as walkers:
         (run,) = walkers.runs
         opened = run.opened()

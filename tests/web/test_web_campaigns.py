@@ -17,13 +17,11 @@ from tests.support import campaigns
 from tests.support.pages import PORT, Answer, asked
 
 from carrypost.cli.app import run as command
-from carrypost.lab.campaign.recipes import RECIPES
+from carrypost.lab.campaign.reproduce import RECIPES
 from carrypost.lab.metrics import FAMILIES
-from carrypost.web.access import REPORT_HEADERS, Access
-from carrypost.web.app import App
 from carrypost.web.campaigns import CampaignRoutes
-from carrypost.web.replay.routes import RunRoutes
-from carrypost.web.replay.runs import Runs
+from carrypost.web.runs import RunRoutes, Runs
+from carrypost.web.server import REPORT_HEADERS, Access, App
 
 
 @pytest.fixture(scope="module")

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.web.replay import layout
-from carrypost.web.replay.layout import Ties
-from carrypost.web.replay.scan import Scan
-from carrypost.web.replay.source import LinesSource
+from carrypost.web import run_places
+from carrypost.web.run_files import LinesSource, Scan
+from carrypost.web.run_places import Ties
 
 DATA = os.environ.get("CARRYPOST_DATA")
 Pairs = Iterable[tuple[int, int, float]]
@@ -43,8 +42,8 @@ def test_groups_lie_together_and_the_same_bytes_come_each_time() -> None:
         if a != b:
             pairs[min(a, b), max(a, b)] = chance.random() * (1.0 if a % 3 == b % 3 else 0.1)
     found = ties_of((a, b, strength) for (a, b), strength in pairs.items())
-    place = layout.places(found, 60)
-    assert place.tobytes() == layout.places(found, 60).tobytes()
+    place = run_places.places(found, 60)
+    assert place.tobytes() == run_places.places(found, 60).tobytes()
     assert np.mean(near(place, 5) % 3 == np.arange(60)[:, None] % 3) > 0.9
 
 
@@ -54,13 +53,13 @@ def test_what_is_connected_stays_connected_by_the_strongest_ties(drawn: list[tup
     if not pairs:
         return
     found = ties_of((a, b, strength) for (a, b), strength in pairs.items())
-    kept = layout.spanning(found, 20)
+    kept = run_places.spanning(found, 20)
     forest = Ties(found.a[kept], found.b[kept], found.strength[kept])
-    whole = layout.components(found, 20)
-    assert (layout.components(forest, 20) == whole).all()
+    whole = run_places.components(found, 20)
+    assert (run_places.components(forest, 20) == whole).all()
     assert kept.sum() == 20 - (whole.max() + 1)
     assert forest.strength.sum() == pytest.approx(heaviest(pairs))
-    place = layout.places(found, 20)
+    place = run_places.places(found, 20)
     assert np.isfinite(place).all()
 
 
@@ -80,7 +79,7 @@ def heaviest(pairs: dict[tuple[int, int], float]) -> float:
 
 def test_components_do_not_overlap() -> None:
     pairs = [(a, b, 1.0) for first in (0, 10, 20) for a in range(first, first + 10) for b in range(a + 1, first + 10)]
-    place = layout.places(ties_of(pairs), 35)
+    place = run_places.places(ties_of(pairs), 35)
     boxes = [(each.min(0), each.max(0)) for each in (place[:10], place[10:20], place[20:30], *place[30:, None])]
     for one, (low, high) in enumerate(boxes):
         assert all((low > other[1]).any() or (high < other[0]).any() for other in boxes[:one] + boxes[one + 1 :])
@@ -91,10 +90,10 @@ def test_one_node_and_none_have_a_layout(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text('{"t":1,"kind":"join","node":"a"}\n')
     source = LinesSource(tmp_path / "one.jsonl")
     source.changed()
-    node, t, x, _ = layout.tracks(Scan(source))
+    node, t, x, _ = run_places.laid_out(Scan(source))
     assert (node.tolist(), t.tolist(), len(x)) == ([0, 0], [1.0, 1.0], 2)
     (tmp_path / "none.jsonl").write_text("")
-    assert len(layout.tracks(Scan(LinesSource(tmp_path / "none.jsonl")))[0]) == 0
+    assert len(run_places.laid_out(Scan(LinesSource(tmp_path / "none.jsonl")))[0]) == 0
 
 
 @pytest.mark.skipif(DATA is None, reason="CARRYPOST_DATA names no folder with public traces")
@@ -109,7 +108,7 @@ def test_pupils_lie_near_their_classmates(tmp_path: Path) -> None:
     source = LinesSource(tmp_path / "school.jsonl")
     source.changed()
     scan = Scan(source)
-    _, _, x, y = layout.tracks(scan)
+    _, _, x, y = run_places.laid_out(scan)
     neighbours = near(np.stack([x[::2], y[::2]], 1), 5)
     of = [classes[name] for name in scan.names.texts]
     same = [of[other] == of[node] for node in range(len(of)) if of[node] != "Teachers" for other in neighbours[node]]

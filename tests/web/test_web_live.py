@@ -17,13 +17,10 @@ from tests.support.nodes import scene, until
 from tests.support.served import Scene, Served
 
 from carrypost import ConnectionFactory, DeliveryMode, Queue
-from carrypost.jms.served_node import ServedNode
+from carrypost.attach.served_node import ServedNode
 from carrypost.node.settings import parse
-from carrypost.web.live import messages as page_messages
-from carrypost.web.live import samples
-from carrypost.web.live.messages import BODY_MAX, CONSUMERS_MAX, HELD_MAX, Messages
-from carrypost.web.live.routes import BODY_BYTES_MAX
-from carrypost.web.live.samples import HISTORY
+from carrypost.web import nodes as live
+from carrypost.web.nodes import BODY_BYTES_MAX, BODY_MAX, CONSUMERS_MAX, HELD_MAX, HISTORY, Messages
 
 
 async def fill(anna: Served, name: str, count: int, **options: object) -> Queue:
@@ -105,8 +102,8 @@ async def test_a_node_that_ends_is_seen_to_be_gone_and_to_return(tmp_path: Path)
 async def test_nobody_asks_a_node_without_pages_and_history_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "_LINGER_S", 0.1)
-    monkeypatch.setattr(samples, "PERIOD_S", 0.002)
+    monkeypatch.setattr(live, "_LINGER_S", 0.1)
+    monkeypatch.setattr(live, "PERIOD_S", 0.002)
     async with Scene(tmp_path) as nodes:
         anna = await nodes.start("anna")
         process = psutil.Process()
@@ -275,7 +272,7 @@ async def test_what_a_page_holds_is_settled_one_by_one_or_comes_again(
             taken = await shown.node("consume", {"from": "queue/box@anna", "mode": "take", "select": "level = 22"})
             assert [each["text"] for each in taken["messages"]] == ["22"]
             # The page is gone: nobody asks any more.
-            monkeypatch.setattr(page_messages, "_LINGER_S", 0.3)
+            monkeypatch.setattr(live, "_CONSUMERS_LINGER_S", 0.3)
 
             async def closed() -> bool:
                 return not (await anna.client.messaging())["messaging"]["queues"][0]["demands"]

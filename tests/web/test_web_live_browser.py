@@ -22,10 +22,9 @@ from tests.support.nodes import PATIENCE_S
 from tests.support.served import Scene, Served
 
 from carrypost import ConnectionFactory, DeliveryMode, Queue
-from carrypost.web.access import Access
-from carrypost.web.app import App
-from carrypost.web.live import samples
-from carrypost.web.live.routes import LiveRoutes
+from carrypost.web import nodes
+from carrypost.web.nodes import LiveRoutes
+from carrypost.web.server import Access, App
 from tools import chromium
 
 pytestmark = pytest.mark.skipif(chromium.executable() is None, reason=f"there is no Chromium: {chromium.INSTALL}")
@@ -295,7 +294,7 @@ FAST = "const wait = window.setTimeout; window.setTimeout = (work, ms, ...given)
 @pytest.mark.soak
 def test_a_page_that_stays_open_does_not_grow(world: World, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds follow each other at once: 5,400 of them, of which a page keeps 300."""
-    monkeypatch.setattr(samples, "PERIOD_S", 0.001)  # Each round of the page has a sample of its own.
+    monkeypatch.setattr(nodes, "PERIOD_S", 0.001)  # Each round of the page has a sample of its own.
     world.start("anna")
     world.serve()
     page = world.open(browser).page
@@ -313,7 +312,7 @@ def test_a_page_that_stays_open_does_not_grow(world: World, browser: Browser, mo
         session.send("HeapProfiler.collectGarbage")
         found = session.send("Performance.getMetrics")["metrics"]
         sizes.append({each["name"]: each["value"] for each in found})
-    assert shown.js("() => window.carrypost.kept().history") == len(watched.history) == samples.HISTORY
+    assert shown.js("() => window.carrypost.kept().history") == len(watched.history) == nodes.HISTORY
     for name, more in (("JSHeapUsedSize", 100_000), ("Nodes", 50), ("JSEventListeners", 10)):
         values = [each[name] for each in sizes]
         assert max(values[-3:]) <= max(values[:3]) + more, (name, values)

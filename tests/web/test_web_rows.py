@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support.pages import Browser
 
-from carrypost.emu.records.files import ARROW_SCHEMA
+from carrypost.emu.records import ARROW_SCHEMA
 from carrypost.errors import CarrypostError
-from carrypost.web.replay import example
-from carrypost.web.replay.runs import Runs
+from carrypost.web.runs import EXAMPLE, Runs
 
 
 def lines(*rows: dict[str, Any]) -> str:
@@ -181,7 +180,7 @@ def test_without_paths_records_here_and_one_below_are_found_and_an_example(
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / folder / "x.jsonl").write_text(lines(*ROWS))
     (tmp_path / "broken.parquet").write_text("nonsense")
-    monkeypatch.setattr(example, "SCENARIO", example.SCENARIO.replace("duration_s = 600", "duration_s = 30"))
+    monkeypatch.setattr("carrypost.web.runs.EXAMPLE", EXAMPLE.replace("duration_s = 600", "duration_s = 30"))
     with Runs([], folder=tmp_path) as runs:
         found = {Path(each.source).name for each in runs.entries}
         assert found == {"x.jsonl", "nodes", "an example, emulated when it is opened"}

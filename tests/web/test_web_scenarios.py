@@ -12,7 +12,7 @@ from tests.support.replayed import check_copies, check_layers, rows_of
 
 from carrypost import emu
 from carrypost.model.times import MICROSECONDS
-from carrypost.web.replay.runs import Opened
+from carrypost.web.runs import Opened
 from tools import chromium
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.support.pages import Browser
 
 from carrypost import emu
-from carrypost.emu.records.log import Log
+from carrypost.emu.rows import Log
 from carrypost.emu.verify.facts import Facts
-from carrypost.web.replay.scan import Spans
-from carrypost.web.replay.why import Meetings
+from carrypost.web.run_copies import Meetings
+from carrypost.web.run_files import Spans
 
 Contact = tuple[int, int, int, int, bool]
 NODES = 6

@@ -6,6 +6,8 @@ misses a removal in the newest charter issues the next. A member sends under the
 messages of every epoch that it has the secret of; secrets are deleted when no living message needs them.
 
 Rows are of kind `sealing`: circles by id, epochs by circle, number and id. Times are this host's own.
+
+`CircleCommands` is for code that uses a host itself; programs use the commands of messaging.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ from carrypost.application.circle_state import (
     KeyMissing,
     view_of,
 )
-from carrypost.application.tables import Table
+from carrypost.application.ledger import Table
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException
-from carrypost.gossip.composite import Part, Stored
 from carrypost.gossip.draft import Draft
+from carrypost.gossip.layer import Part, Stored
 from carrypost.model import address
 from carrypost.model.ids import NodeId, node_bytes, node_of
 from carrypost.model.pattern import entry
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
 
     from carrypost.application.deliveries import Deliveries
     from carrypost.application.keyring import Keyring
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.layer import Steps
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.security.sealing import SealingKey
+
 
 CIRCLES_MAX = 64
 """Number of circles of one node."""
@@ -471,3 +475,64 @@ def _check_name(name: str) -> None:
             f"the name of a circle has 1 to {values.NAME_MAX} letters, without dots and slashes, not {name!r}"
         )
     address.check_name(name, "circle")
+
+
+class CircleCommands:
+    """Commands about circles for code that uses a host itself: `host.circles`. Each is a step."""
+
+    def __init__(self, circles: Circles, steps: Steps) -> None:
+        self._circles, self._steps = circles, steps
+
+    def found(self, name: str, now: int) -> NodeId:
+        """Found a circle; return its id."""
+        with self._steps.step(now):
+            return self._circles.found(name, now)
+
+    def invite(
+        self, circle: str, now: int, *, to: str | None = None, days: float = DAYS_MAX, fresh: bool = False
+    ) -> str:
+        """Return the code of an invitation; `to`: the card of the one node that it is for."""
+        with self._steps.step(now):
+            return self._circles.invite(circle, to, days, now, fresh=fresh)
+
+    def join(self, code: str, now: int, *, root: str = "") -> str:
+        """Join the circle of a code, with its root as an owner; return its name here."""
+        with self._steps.step(now):
+            return self._circles.join(code, now, root)
+
+    def export(self, circle: str) -> str:
+        """Return the root of a circle."""
+        return self._circles.export(circle)
+
+    def remove(self, circle: str, node: NodeId, now: int) -> None:
+        """Remove a node from a circle."""
+        with self._steps.step(now):
+            self._circles.remove(circle, node, now)
+
+    def rotate(self, circle: str, now: int) -> None:
+        """Begin a new epoch of a circle."""
+        with self._steps.step(now):
+            self._circles.rotate(circle, now)
+
+    def leave(self, circle: str, now: int) -> None:
+        """Leave a circle."""
+        with self._steps.step(now):
+            self._circles.leave(circle)
+
+    def members(self, circle: str) -> tuple[NodeId, ...]:
+        """Return the listed members of a circle."""
+        return self._circles.named(circle).members
+
+    def card(self, now: int) -> str:
+        """Return the card of this node."""
+        with self._steps.step(now):
+            return self._circles.keyring.card(now)
+
+    def add_card(self, card: str, now: int) -> NodeId:
+        """Learn the sealing key of another node from its card; return the node."""
+        with self._steps.step(now):
+            return self._circles.keyring.add_card(card, now)
+
+    def views(self) -> tuple[CircleView, ...]:
+        """Return the circles of this node."""
+        return self._circles.views()

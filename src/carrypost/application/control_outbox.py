@@ -18,7 +18,7 @@ import msgspec
 
 from carrypost.application.agenda import Agenda
 from carrypost.application.control import ROOM_BYTES
-from carrypost.gossip.composite import Part
+from carrypost.gossip.layer import Part
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from carrypost.application.control import ItemKinds
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.ids import NodeId
 
 _SHORTEST = 32

@@ -1,4 +1,12 @@
-"""Deliveries to the application: those that are due, made, and confirmed.
+"""Subscriptions of one host's applications, messages by destination for them, and deliveries: due, made and confirmed.
+
+Whole destinations are looked up, and destinations that begin like a pattern are found by bisection: two thousand
+subscriptions over twenty thousand messages read what they match, not forty million pairs. A pattern that begins with a
+wildcard, or an entry that does not name the destination, still has to read everything.
+
+The common interest of the subscriptions is in `gossip.interest.own_interests`. `Subscriptions` has what concerns only
+one of them: a subscription to ordered messages accepts all messages of a destination, and the rest of its pattern is
+applied at delivery.
 
 A message is delivered once: when it is whole and every layer has let it pass, or when the first matching subscription
 is made. The event waits until the copy, marked as delivered, is durable; so after a crash everything that was delivered
@@ -8,26 +16,186 @@ within bounds. A subscription may be confirmed by its deliveries, in the batch t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.application.subscriptions import Subscriptions
-from carrypost.gossip.holdings.destinations import CachedDestinations
-from carrypost.gossip.holdings.owners import DELIVERIES
+from carrypost.gossip.holdings.cache import DELIVERIES
 from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.slots import bits
 from carrypost.log.events import Confirmed, Delivered, Delivery, Reason
-from carrypost.model.recipients import may_have
+from carrypost.model.descriptor_values import may_have
+from carrypost.model.pattern import DESTINATION, beginnings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from carrypost.config import Limits
+    from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.model.descriptor import Ordering
+    from carrypost.gossip.interest.own_interests import OwnInterests
+    from carrypost.gossip.transfers.link import HostContext
+    from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.ids import MessageId
     from carrypost.model.pattern import Entry
+
+
+_STALE_SLACK = 1024
+
+
+class Destinations:
+    """Slots of a cache by the destinations of their messages."""
+
+    __slots__ = ("_slots", "_sorted")
+
+    def __init__(self) -> None:
+        self._slots: dict[str, set[int]] = {}
+        self._sorted: list[str] | None = None
+        """All destinations, sorted when a prefix is first looked up."""
+
+    def add(self, destination: str, slot: int) -> None:
+        """Add a slot, unless it is there already."""
+        slots = self._slots.get(destination)
+        if slots is None:
+            slots = self._slots[destination] = set()
+            self._sorted = None
+        slots.add(slot)
+
+    def candidates(self, entries: Iterable[Entry]) -> set[int]:
+        """Return the slots that one of the entries may match, and perhaps more."""
+        found: set[int] = set()
+        for destination in self._possible(entries):
+            found |= self._slots[destination]
+        return found
+
+    def _possible(self, entries: Iterable[Entry]) -> Iterable[str]:
+        slots, found, prefixes = self._slots, set[str](), set[str]()
+        for entry in entries:
+            pattern = dict(entry.patterns).get(DESTINATION)
+            if pattern is None:
+                return slots
+            values, begins = beginnings(pattern)
+            found.update(value for value in values if value in slots)
+            prefixes |= begins
+        for prefix in prefixes:
+            found.update(self._beginning(prefix))
+        return found
+
+    def _beginning(self, prefix: str) -> Iterator[str]:
+        if self._sorted is None:
+            self._sorted = sorted(self._slots)
+        names = self._sorted
+        for at in range(bisect_left(names, prefix), len(names)):
+            if not names[at].startswith(prefix):
+                return
+            yield names[at]
+
+
+class CachedDestinations:
+    """The messages of one cache, by destination.
+
+    Arrivals and removals cost nothing: new messages are entered when a program subscribes, and a slot without a tenant,
+    or with another one, is skipped until there are many of that kind.
+    """
+
+    __slots__ = ("_cache", "_entered", "_serial", "_slots")
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._slots = Destinations()
+        self._entered = 0
+        """Number of slots entered so far, doubled ones included."""
+        self._serial = 0
+        """Serial of the last copy entered."""
+
+    def candidates(self, entries: Iterable[Entry]) -> list[Copy]:
+        """Return the copies, here or remembered, that one of the entries may match, and perhaps more; by slot."""
+        self._catch_up()
+        copies = self._cache.copies
+        slots = sorted(self._slots.candidates(entries))
+        return [copy for slot in slots if slot < len(copies) and (copy := copies[slot]) is not None]
+
+    def _catch_up(self) -> None:
+        if self._entered > 2 * len(self._cache.tenants) + _STALE_SLACK:
+            self._slots, self._entered, self._serial = Destinations(), 0, 0
+        serial = self._serial
+        for copy in self._cache.tenants.newer(serial):
+            self._slots.add(copy.descriptor.destination, copy.slot)
+            self._entered += 1
+            self._serial = max(self._serial, copy.serial)
+
+
+class Subscriptions:
+    """The subscriptions of one host, by number."""
+
+    __slots__ = ("_lent", "_limits", "_narrower", "_interests", "confirmed")
+
+    def __init__(self, own: OwnInterests, limits: Limits) -> None:
+        self._interests = own
+        self._limits = limits
+        self._narrower: dict[int, Matcher] = {}
+        """Of subscriptions applied at delivery: their conditions besides the destination."""
+        self._lent: set[int] = set()
+        """Numbers of interests that belong to layers, and not to the application."""
+        self.confirmed: set[int] = set()
+        """Numbers of subscriptions whose deliveries confirm themselves."""
+
+    def __len__(self) -> int:
+        return len(self._interests) - len(self._lent)
+
+    def lend(self, entry: Entry, *, advertised: bool = True) -> int:
+        """Return a number for a layer's own interest; without `advertised` the profile leaves it out."""
+        number = self._interests.add(entry, advertised=advertised)
+        self._lent.add(number)
+        return number
+
+    def add(
+        self, entry: Entry, narrower: Entry | None = None, *, confirmed: bool = False, advertised: bool = True
+    ) -> int:  # fmt: skip
+        """Add a subscription that at delivery accepts only what matches `narrower` as well; return its number.
+
+        `confirmed`: its deliveries confirm themselves. `advertised`: the profile has it.
+        """
+        number = self._interests.add(entry, advertised=advertised)
+        if confirmed:
+            self.confirmed.add(number)
+        if narrower is not None:
+            self._narrower[number] = Matcher((narrower,), self._limits, own=True)
+        return number
+
+    def remove(self, numbers: Collection[int]) -> list[Entry]:
+        """Remove all of these, or none if one does not exist; return their entries."""
+        gone = self._interests.remove(numbers)
+        for number in numbers:
+            self._narrower.pop(number, None)
+            self._lent.discard(number)
+            self.confirmed.discard(number)
+        return gone
+
+    def asked(self, number: int) -> Entry:
+        """Return the entry of a subscription, with the conditions applied at delivery."""
+        narrower = self._narrower.get(number)
+        return self._interests[number] if narrower is None else narrower.entries[0]
+
+    @property
+    def asking(self) -> Callable[[Descriptor], tuple[int, ...]]:
+        """A function that returns the numbers of the subscriptions to a message, ascending."""
+        if not len(self):  # A node whose programs use messaging has interests of layers alone.
+            return _none
+        return self._narrowed if self._narrower or self._lent else self._interests.which
+
+    def _narrowed(self, descriptor: Descriptor) -> tuple[int, ...]:
+        narrower, lent = self._narrower, self._lent
+        return tuple([
+            number for number in self._interests.which(descriptor)
+            if number not in lent and ((own := narrower.get(number)) is None or own.matches(descriptor))
+        ])  # fmt: skip
+
+
+def _none(_: Descriptor) -> tuple[int, ...]:
+    return ()
+
 
 _LENGTH = attrgetter("descriptor.length")
 _GIVEN_MAX = 4_096

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.application.ledger import Ledger
-from carrypost.application.tables import Table
+from carrypost.application.ledger import Ledger, Table
 from carrypost.errors import ForgeryError, IllegalArgumentException, JMSSecurityException, LimitError
 from carrypost.log.journal import SEALING
 from carrypost.model.ids import MessageId, NodeId
@@ -25,11 +24,11 @@ from carrypost.security.codes import card_of, read_card
 from carrypost.security.sealing import SealingKey
 
 if TYPE_CHECKING:
-    from carrypost.gossip.composite import Stored
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.layer import Stored
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.descriptor import Descriptor
-    from carrypost.security.entropy import Entropy
+    from carrypost.security.identity import Entropy
     from carrypost.security.sealing import Seal, Stanza
 
 KEY_US = 7 * 86_400 * MICROSECONDS

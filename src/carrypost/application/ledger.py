@@ -1,13 +1,23 @@
-"""Rows that a layer keeps in the store, and confirmations of messages, which holdings writes for it.
+"""Rows that a layer keeps in the store: the ledger that writes them, and tables, marks and deadlines in it.
 
-A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs to.
+A row goes into the journal when it changes, so that it is in the same batch as whatever it belongs to. The first byte
+of its name is its family, which has one owner. Fields may be appended to a row, with a default: rows of earlier
+versions can be read. Confirmations of messages, which holdings writes for a layer, go through the ledger as well.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+from mypy_extensions import mypyc_attr
+
+from carrypost.gossip.layer import Part, Stored
 from carrypost.log.journal import SEEN
+from carrypost.model.ids import MessageId
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
@@ -64,3 +74,98 @@ class KnownRows(Ledger):
         """Delete a row."""
         super().delete(name)
         self._latest.pop(name, None)
+
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+_TIME_BYTES = 8
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@functools.cache
+def _decoder(kind: type[Any]) -> Callable[[bytes], Any]:
+    """Return the decoder for rows of a kind; made once, and not for each host of an emulation."""
+    return msgspec.msgpack.Decoder(kind).decode
+
+
+class Table(Generic[Row]):
+    """The rows of one family, all of one kind."""
+
+    def __init__(self, ledger: Ledger, family: bytes, kind: type[Row]) -> None:
+        self._ledger, self._family = ledger, ledger.own(family)
+        self._decode: Callable[[bytes], Row] = _decoder(kind)
+
+    def put(self, name: bytes, row: Row) -> None:
+        """Write a row."""
+        self._ledger.put(self._family + name, _encode(row))
+
+    def delete(self, name: bytes) -> None:
+        """Delete a row."""
+        self._ledger.delete(self._family + name)
+
+    def read(self, stored: Stored) -> list[tuple[bytes, Row]]:
+        """Return the rows from before a restart, by their names."""
+        return [(name, self._decode(value)) for name, value in stored.get(self._family, ())]
+
+
+class Marks:
+    """Messages that are marked, with an empty row each."""
+
+    def __init__(self, ledger: Ledger, family: bytes) -> None:
+        self._ledger, self._family = ledger, ledger.own(family)
+        self._marked: set[MessageId] = set()
+
+    def __contains__(self, message: object) -> bool:
+        return message in self._marked
+
+    def add(self, message: MessageId) -> None:
+        """Mark a message. Idempotent."""
+        if message not in self._marked:
+            self._marked.add(message)
+            self._ledger.put(self._family + message, b"")
+
+    def discard(self, message: MessageId) -> None:
+        """Remove the mark of a message. Idempotent."""
+        if message in self._marked:
+            self._marked.remove(message)
+            self._ledger.delete(self._family + message)
+
+    def read(self, stored: Stored, is_marked: Callable[[MessageId], object]) -> None:
+        """Restore the marks after a restart, except those for which `is_marked` returns nothing."""
+        self._marked = {MessageId(name) for name, _ in stored.get(self._family, ())}
+        for message in [each for each in self._marked if not is_marked(each)]:
+            self.discard(message)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Deadlines(Part):
+    """Texts that are remembered until some time, with a row of 8 bytes each."""
+
+    def __init__(self, ledger: Ledger, family: bytes) -> None:
+        self._ledger, self._family = ledger, ledger.own(family)
+        self._until_us: dict[str, int] = {}
+
+    def __contains__(self, text: object) -> bool:
+        return text in self._until_us
+
+    def _put(self, text: str, until_us: int) -> None:
+        """Remember a text until this time."""
+        self._until_us[text] = until_us
+        self._ledger.put(self._family + text.encode(), until_us.to_bytes(_TIME_BYTES, "big"))
+        self.due_us = min(self.due_us, until_us)
+
+    def forget(self, text: str) -> None:
+        """Forget a text. Idempotent."""
+        if self._until_us.pop(text, None) is not None:
+            self._ledger.delete(self._family + text.encode())
+
+    def expire(self, now: int) -> None:
+        """Forget texts whose time is over."""
+        for text in [each for each, until_us in self._until_us.items() if until_us <= now]:
+            self.forget(text)
+        self.due_us = min(self._until_us.values(), default=NEVER)
+
+    def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - `expire` handles what fell due since
+        """Restore the rows after a restart."""
+        rows = stored.get(self._family, ())
+        self._until_us = {name.decode(): int.from_bytes(value, "big") for name, value in rows}
+        self.due_us = min(self._until_us.values(), default=NEVER)

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, MessageFormatException, PayloadError, StateError
-from carrypost.gossip.holdings.owners import PASSING, PUBLISHING
+from carrypost.gossip.holdings.cache import PASSING, PUBLISHING
 from carrypost.gossip.transfers.outbox import FRAME_ROOM
 from carrypost.gossip.wire.pieces import Blank, Packed, full_mask, pack
 from carrypost.log import journal as keys
 from carrypost.log.events import Reason, Stored
 from carrypost.log.journal import Durability
-from carrypost.model.address import CIRCLE, addressee, is_channel, is_held
+from carrypost.model.address import CIRCLE, Named, addressee, as_sent, is_channel, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
 from carrypost.model.ids import MessageId, plain_message_id, shown
-from carrypost.model.recipient_lists import Named, as_sent
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.printing import length_of_time
 from carrypost.security.hpke import TAG_BYTES
@@ -31,11 +30,11 @@ from carrypost.security.sealing import as_published, seal_headers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from carrypost.application.letters import Letters
+    from carrypost.application.sealed_messages import Letters
     from carrypost.config import Limits
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
 
 PRIORITY_MAX = 9
 _FRAGMENT_BYTES_MIN = 256

@@ -1,1 +1,1 @@
-"""The socket between a node and programs of other processes: its frames, and a provider at each end."""
+"""The socket between a node and programs of other processes: its frames, a provider at each end, and served nodes."""

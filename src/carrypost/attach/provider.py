@@ -17,11 +17,11 @@ from msgspec import Raw
 
 from carrypost.attach import calls
 from carrypost.attach.client import Caller
-from carrypost.attach.framing import ENVELOPE_BYTES
+from carrypost.attach.line import ENVELOPE_BYTES
 from carrypost.attach.values import ANSWERS, MESSAGES, NEWS, decode_node_info, encode_command, pack_descriptor
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException, JMSException, NoNodeError
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
-from carrypost.jms.reconnecting import ReconnectingProvider
+from carrypost.jms.provider.reconnecting import ReconnectingProvider
 from carrypost.log.events import Receipt
 from carrypost.messaging import program_commands as do
 from carrypost.messaging.program_commands import Command

@@ -18,10 +18,8 @@ import msgspec
 from msgspec import Raw
 
 from carrypost.attach import calls
-from carrypost.attach.flow import Bodies, Credits
-from carrypost.attach.framing import ENVELOPE_BYTES, PART_BYTES
-from carrypost.attach.line import UNWRITTEN_BYTES_MAX, Line
-from carrypost.attach.outbox import ProgramConnection, ProgramOutbox, Rounds, cut
+from carrypost.attach.line import ENVELOPE_BYTES, PART_BYTES, UNWRITTEN_BYTES_MAX, Line
+from carrypost.attach.outbox import Bodies, Credits, ProgramConnection, ProgramOutbox, Rounds, cut
 from carrypost.attach.values import ANSWERS, decode_command, encode_node_info, unpack_descriptor
 from carrypost.config import UNBOUNDED
 from carrypost.errors import (

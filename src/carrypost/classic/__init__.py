@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from carrypost.classic.connections import Connection, ConnectionMetaData, QueueConnection, TopicConnection
-    from carrypost.classic.factories import (
+    from carrypost.classic.jndi import (
+        InitialContext,
         QueueConnectionFactory,
         TopicConnectionFactory,
         XAConnectionFactory,
         XAQueueConnectionFactory,
         XATopicConnectionFactory,
     )
-    from carrypost.classic.jndi import InitialContext
     from carrypost.classic.parts import (
         Enumeration,
         MessageConsumer,
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
         TopicPublisher,
         TopicSubscriber,
     )
-    from carrypost.classic.requestors import QueueRequestor, TopicRequestor
-    from carrypost.classic.sessions import QueueSession, Session, TopicSession
+    from carrypost.classic.sessions import QueueRequestor, QueueSession, Session, TopicRequestor, TopicSession
     from carrypost.jms.factory import ConnectionFactory
 
 __all__ = [
@@ -58,23 +57,21 @@ __all__ = [
 _HOMES = {
     "jms.factory": ("ConnectionFactory",),
     "classic.connections": ("Connection", "ConnectionMetaData", "QueueConnection", "TopicConnection"),
-    "classic.jndi": ("InitialContext",),
     "classic.parts": (
         "Enumeration", "MessageConsumer", "MessageProducer", "QueueBrowser", "QueueReceiver", "QueueSender",
         "TopicPublisher", "TopicSubscriber",
     ),
-    "classic.requestors": ("QueueRequestor", "TopicRequestor"),
-    "classic.sessions": ("QueueSession", "Session", "TopicSession"),
+    "classic.sessions": ("QueueRequestor", "QueueSession", "Session", "TopicRequestor", "TopicSession"),
 }  # fmt: skip
-"""Public names that are no factories, by module. The one connection factory imports `classic.connections`, so that an
-`import` statement would lead back to it."""
+"""Public names that are not in `classic.jndi`, by module. The one connection factory imports `classic.connections`, so
+that an `import` statement would lead back to it."""
 
 if not TYPE_CHECKING:  # Else every name would be one to type checkers.
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        home = next((module for module, names in _HOMES.items() if name in names), "classic.factories")
+        home = next((module for module, names in _HOMES.items() if name in names), "classic.jndi")
         found = getattr(importlib.import_module(f"carrypost.{home}"), name)
         globals()[name] = found  # The next access finds it at once.
         return found

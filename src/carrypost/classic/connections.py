@@ -9,17 +9,17 @@ import warnings
 from collections.abc import Generator
 from typing import Any, ClassVar, Final, NoReturn, Self
 
+from carrypost.classic.parts import wording
 from carrypost.classic.sessions import Domain, QueueSession, Session, TopicSession, not_offered
-from carrypost.classic.wording import wording
 from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.java_names import JavaNamed
 from carrypost.jms import connection
 from carrypost.jms.context import Context
+from carrypost.jms.context_sessions import Openable
 from carrypost.jms.destinations import named
-from carrypost.jms.messages.properties import JMSX_NAMES
+from carrypost.jms.listener_calls import ExceptionListener
+from carrypost.jms.messages.headers_and_properties import JMSX_NAMES
 from carrypost.jms.modes import SessionMode, session_mode
-from carrypost.jms.openable import Openable
-from carrypost.jms.reports import ExceptionListener
 from carrypost.version import __version__
 
 _UNOPENED = "this connection is not open yet: enter it with `async with`, or await it"

@@ -1,19 +1,24 @@
-"""`InitialContext`: JNDI for ported programs, with the factories and destinations that a properties file names.
+"""`InitialContext`: JNDI for ported programs, with connection factories for one domain and Java's properties files.
 
-Everything else is in the directory of the device (`carrypost.naming`), which is asked over a connection of its own.
+A properties file names factories and destinations. Everything else is in the directory of the device
+(`carrypost.naming`), which is asked over a connection of its own. The files are those of `java.util.Properties`, in
+UTF-8: ``key = value``, comments, continued lines, escapes.
+
+Factories of connections for one domain are those of JMS 1.0. `ConnectionFactory` is that of `carrypost`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
-from carrypost.classic.factories import QueueConnectionFactory, TopicConnectionFactory
+from carrypost.classic.connections import QueueConnection, TopicConnection
 from carrypost.classic.parts import Milliseconds
-from carrypost.classic.properties import read_properties
+from carrypost.classic.sessions import not_offered
 from carrypost.config.rules import nearest
 from carrypost.errors import (
     IllegalArgumentException,
@@ -31,6 +36,95 @@ from carrypost.messaging.program_commands import Lookup
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.naming import NamingContext
+
+_ENTRY = re.compile(r"((?:\\.|[^\\=:\s])+)(?:\s*[=:]\s*|\s+(?![=:]))(\S.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u([0-9a-fA-F]{4})|u|.)", re.DOTALL)
+_SIGNS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Return the keys and values of a file; raises `NamingException`, which has the line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise NamingException(
+            f"{path} cannot be read: {error.strerror}. Name a properties file, or pass a dict"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise NamingException(
+            f"{path} is not text in UTF-8: write it as UTF-8, or with escapes such as \\u00e9"
+        ) from error
+    found: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        entry = _ENTRY.fullmatch(line)
+        if entry is None:
+            raise NamingException(f"{path}, line {number}: {line[:60]!r} has no value: a line must be KEY = VALUE")
+        key, value = (_unescaped(each, path, number) for each in entry.groups())
+        if key in found:
+            raise NamingException(f"{path}, line {number}: {key!r} was given before: leave one of both out")
+        found[key] = value.rstrip()
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers, without comments; those that end in a backslash go on in the next one."""
+    begun: list[str] = []
+    first = 0
+    for number, line in enumerate(text.split("\n"), 1):  # Reading the file has left no other ends of lines.
+        stripped = line.lstrip(" \t\f")
+        if not begun and (not stripped or stripped[0] in "#!"):
+            continue
+        first = first if begun else number
+        goes_on = (len(stripped) - len(stripped.rstrip("\\"))) % 2
+        begun.append(stripped[: len(stripped) - goes_on])
+        if not goes_on:
+            yield first, "".join(begun)
+            begun = []
+    if begun:
+        yield first, "".join(begun)
+
+
+def _unescaped(text: str, path: Path, number: int) -> str:
+    def sign(found: re.Match[str]) -> str:
+        if found[1] == "u":
+            raise NamingException(f"{path}, line {number}: \\u must be followed by four hexadecimal digits")
+        return chr(int(found[2], 16)) if found[2] else _SIGNS.get(found[1], found[1])
+
+    try:  # Java writes characters beyond U+FFFF as two escapes.
+        return _ESCAPE.sub(sign, text).encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+    except UnicodeDecodeError as error:
+        half = int.from_bytes(error.object[error.start : error.start + 2], "little")
+        raise NamingException(
+            f"{path}, line {number}: \\u{half:04x} is half of a character: write both halves"
+        ) from error
+
+
+class QueueConnectionFactory(ConnectionFactory):
+    """Makes connections for queues alone; the parameters are those of `ConnectionFactory`."""
+
+    def create_queue_connection(self, user: str | None = None, password: str | None = None) -> QueueConnection:
+        """Return a connection for queues, to be opened by ``async with``, or by awaiting it."""
+        return QueueConnection(self._connection(user, password))
+
+
+class TopicConnectionFactory(ConnectionFactory):
+    """Makes connections for topics alone; the parameters are those of `ConnectionFactory`."""
+
+    def create_topic_connection(self, user: str | None = None, password: str | None = None) -> TopicConnection:
+        """Return a connection for topics, to be opened by ``async with``, or by awaiting it."""
+        return TopicConnection(self._connection(user, password))
+
+
+class XAConnectionFactory:
+    """A factory that is not offered: application servers alone use it. To make one raises `JMSException`."""
+
+    def __init__(self, *_: object, **__: object) -> NoReturn:
+        raise not_offered("connections for distributed transactions (XA) are")
+
+
+XAQueueConnectionFactory = XATopicConnectionFactory = XAConnectionFactory
+"""Likewise, for one domain."""
+
 
 _URL = "java.naming.provider.url"
 _IGNORED = frozenset({"java.naming.factory.initial", "java.naming.factory.url.pkgs"})

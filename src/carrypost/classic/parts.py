@@ -1,7 +1,9 @@
-"""Producers, consumers and browsers of a session.
+"""Producers, consumers and browsers of a session, with errors in the words of the classic API.
 
 JMS has them three times: for any destination, for queues and for topics. Those for one kind add the names that JMS 1.0
 had; they check nothing that the session has not checked.
+
+The classic API has sessions where the engine has contexts, so that errors of the engine are reworded.
 """
 
 # ruff: noqa: SLF001 - parts of the same API
@@ -9,25 +11,61 @@ had; they check nothing that the session has not checked.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, cast
 
-from carrypost.classic.wording import reworded, wording
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException, MessageFormatException
 from carrypost.java_names import JavaNamed
-from carrypost.jms import consumer, producer, queue_browser
+from carrypost.jms import consumer, producer
 from carrypost.jms.consumer import MessageListener
 from carrypost.jms.destinations import Destination, Queue, Topic, as_destination
 from carrypost.jms.durations import whole_milliseconds
 from carrypost.jms.intake import Listener
-from carrypost.jms.messages import Message, headers
+from carrypost.jms.messages import Message, headers_and_properties
 from carrypost.jms.modes import DeliveryMode
 
 if TYPE_CHECKING:
     import threading
 
     from carrypost.jms.sent import Sent
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_WORDS = (
+    (r"\(ctx\.create_context\(\)\)", "(connection.create_session())"),
+    (r"SessionMode\.SESSION_TRANSACTED", "create_session(True)"),
+    (r"InitialContext\(ctx\)(.*)timeout=SECONDS", r"InitialContext()\1timeout=MILLISECONDS"),
+    (r"\bctx\b", "session"),
+    (r"\bcontext(s?)\b", r"session\1"),
+)
+
+
+def reworded(error: JMSException) -> JMSException:
+    """Return an error whose text speaks of sessions."""
+    if error.args and isinstance(error.args[0], str):
+        text = error.args[0]
+        for pattern, words in _WORDS:
+            text = re.sub(pattern, words, text)
+        error.args = (text, *error.args[1:])
+    return error
+
+
+def wording(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Let the errors of an async method speak of sessions."""
+
+    @wraps(method)
+    async def worded(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return await method(*given, **named)
+        except JMSException as error:
+            raise reworded(error) from error.__cause__
+
+    return worded
+
 
 Milliseconds = int | timedelta
 _OPTIONS = 3
@@ -195,7 +233,7 @@ class MessageProducer(Part):
     def set_disable_message_id(self, value: bool) -> None:
         """Note a hint without effect, as JMS lets providers do: every message has an id here."""
         self._use()
-        self._disable_message_id = headers.flag("disable_message_id", value)
+        self._disable_message_id = headers_and_properties.flag("disable_message_id", value)
 
     @property
     def disable_message_id(self) -> bool:
@@ -206,7 +244,7 @@ class MessageProducer(Part):
     def set_disable_message_timestamp(self, value: bool) -> None:
         """Note a hint without effect, as JMS lets providers do: every message has a time here."""
         self._use()
-        self._disable_message_timestamp = headers.flag("disable_message_timestamp", value)
+        self._disable_message_timestamp = headers_and_properties.flag("disable_message_timestamp", value)
 
     @property
     def disable_message_timestamp(self) -> bool:
@@ -349,7 +387,7 @@ class QueueBrowser(Part):
 
     _called = "browser"
 
-    def __init__(self, session: PartOwner, inner: queue_browser.QueueBrowser) -> None:
+    def __init__(self, session: PartOwner, inner: consumer.QueueBrowser) -> None:
         super().__init__(session)
         self._inner_browser = inner
 

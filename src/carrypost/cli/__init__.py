@@ -10,12 +10,12 @@ from __future__ import annotations
 import io
 import sys
 
-from carrypost.cli import _signals
+from carrypost.cli import _exit
 
 
 def main() -> None:
     """Run the command line; never returns."""
-    _signals.end_at_once()
+    _exit.end_at_once()
     if sys.stderr is None:  # It is closed.
         sys.stderr = io.StringIO()
     for stream in (sys.stdout, sys.stderr):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from carrypost.cli import _output, _settings, _signals
+from carrypost.cli import _exit, _output, _settings
 from carrypost.cli._options import Node, answer, missing
 from carrypost.daemon.service import LogFormatter
 from carrypost.errors import (
@@ -119,7 +119,7 @@ def run(at: Node, body: Body, embedding: str | None, *, json: bool, reconnect: b
 async def _run(made: ConnectionFactory, body: Body, embedding: str, start: str, *, new: bool, json: bool) -> int:
     task = asyncio.current_task()
     assert task is not None
-    with _signals.cancelling(task) as ending:
+    with _exit.cancelling(task) as ending:
         try:
             async with made.create_context(SessionMode.INDIVIDUAL_ACKNOWLEDGE) as ctx:
                 joined = Joined(ctx, made, start, json=json)
@@ -134,7 +134,7 @@ async def _run(made: ConnectionFactory, body: Body, embedding: str, start: str, 
         except asyncio.CancelledError:
             if not ending.came:
                 raise
-            return _signals.exit_code(ending.came[0])
+            return _exit.exit_code(ending.came[0])
 
 
 async def run_body(joined: Joined, body: Body) -> int:

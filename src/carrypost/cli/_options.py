@@ -1,29 +1,148 @@
-"""Options of commands: how they are written, and groups of them that several commands have.
+"""Parameters of commands: options, paths, groups of options and of commands, and packages that some commands need.
 
 A parameter of a command whose class is an `OptionGroup` stands for the options that are the fields of the class:
 `with_groups` shows them to typer, and passes the command one value of the class. The value of `--json` is what it
 means: True where lines of JSON are to be printed.
+
+Every parameter that is a path is a `path_argument` or a `path_option`: typer's own reading takes an empty text for the
+folder that one is in, and answers for files of other users before a command can say what is wrong with them.
+
+`Commands` is a group of commands. Functions whose names begin with `needs_` say how to install the packages of an extra
+where these are missing.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType
 
 import msgspec
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from carrypost.cli import _paths
-from carrypost.cli._extras import needs_engine
 from carrypost.cli._output import say, streams_json, wants_json
 from carrypost.errors import LocalError, NoNodeError
 
 if TYPE_CHECKING:
     from carrypost.lab.spark.session import SparkOptions
     from carrypost.node.settings import NodeSettings
+
+
+def needs_emulator() -> None:
+    """Raise `LocalError` where what the emulator needs is not installed."""
+    _needs("the emulator needs numpy and pyarrow", "emu", "numpy", "pyarrow")
+
+
+def needs_reports() -> None:
+    """Raise `LocalError` where what reports need is not installed."""
+    what = "reports need numpy, pyarrow, jinja2 and vl-convert"
+    _needs(what, "report", "numpy", "pyarrow", "jinja2", "vl_convert")
+
+
+def needs_engine(engine: Literal["spark", "local"]) -> None:
+    """Raise `LocalError` where what an engine of the laboratory needs is not installed."""
+    _needs("the laboratory needs numpy and pyarrow", "emu", "numpy", "pyarrow")
+    if engine == "spark":
+        from carrypost.lab.spark.session import needs_extra  # noqa: PLC0415 - needed by some commands only
+
+        needs_extra()
+
+
+def needs_pages() -> None:
+    """Raise `LocalError` where what web pages need is not installed."""
+    _needs("web pages need starlette and uvicorn", "web", "starlette", "uvicorn")
+
+
+def needs_records() -> None:
+    """Raise `LocalError` where what web pages about records and campaigns need is not installed."""
+    _needs("web pages about records and campaigns need numpy and pyarrow", "web,emu", "numpy", "pyarrow")
+
+
+def needs_qr() -> None:
+    """Raise `LocalError` where what QR codes need is not installed."""
+    _needs("QR codes need segno", "qr", "segno")
+
+
+def _needs(what: str, extra: str, *modules: str) -> None:
+    """Say how to install what is missing, rather than which module is."""
+    if not all(map(importlib.util.find_spec, modules)):
+        raise LocalError(f"{what}: pip install 'carrypost[{extra}]'; in the source tree, '.[{extra}]'")
+
+
+Parser = Callable[[str | Path], Path] | Callable[[str], "PathText"]
+_ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/{1,2}(?=[^/])")
+"""As object stores are written: s3://bucket/folder. Windows has drives of one letter."""
+
+
+def path(text: str | Path) -> Path:
+    """Return the path that a text names; an empty text is an error."""
+    if not str(text):
+        raise typer.BadParameter("a path must not be empty (the current folder is .)")
+    if elsewhere := _ELSEWHERE.match(str(text)):
+        raise typer.BadParameter(
+            f"{elsewhere[0]}… is not supported: files and folders must be on a mounted file system that all "
+            "machines share"
+        )
+    return Path(text)
+
+
+PathText = NewType("PathText", str)
+"""A path or a URI as it was given."""
+
+
+def path_or_uri(text: str) -> PathText:
+    """Return a text that names a folder: a path, or a URI such as s3://bucket/folder; an empty text is an error."""
+    if not text:
+        raise typer.BadParameter("a path must not be empty (the current folder is .)")
+    if (elsewhere := _ELSEWHERE.match(text)) and "://" not in elsewhere[0]:
+        raise typer.BadParameter(f"{text} must be written {text.replace(':/', '://', 1)}")
+    return PathText(text)
+
+
+def page_path(text: str) -> PathText:
+    """Return a text that names a page of HTML, as `path_or_uri` does."""
+    found = path_or_uri(text)
+    if "://" in found:
+        _check_ending(found, (".html", ".htm"))
+    else:
+        ending_in(".html", ".htm")(found)
+    return found
+
+
+def ending_in(*endings: str) -> Parser:
+    """Return a parser of paths of files whose kind follows from the ending of their name."""
+
+    def checked(text: str | Path) -> Path:
+        found = path(text)
+        if found.is_file() or not found.exists():  # Of others, more can be said.
+            _check_ending(text, endings)
+        return found
+
+    return checked
+
+
+def _check_ending(text: str | Path, endings: Sequence[str]) -> None:
+    if Path(text).suffix not in endings:
+        known = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise typer.BadParameter(f"its name must end in {known}, which selects the format, not {str(text)!r}")
+
+
+def path_argument(about: str, metavar: str | None = None, parser: Parser = path) -> Any:  # noqa: ANN401 - typer's own type says nothing
+    """Return a positional parameter that is a path."""
+    return typer.Argument(parser=parser, help=about, metavar=metavar)
+
+
+def path_option(
+    names: str, about: str, metavar: str | None = None, *, parser: Parser = path, default: bool | str = False
+) -> Any:  # noqa: ANN401 - likewise
+    """Return an option that is a path, with one name or two, as in ``--out -o``; `default` is shown as the default."""
+    return typer.Option(*names.split(), parser=parser, help=about, metavar=metavar, show_default=default)
+
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _ANSWER_S = 10.0
@@ -48,9 +167,9 @@ StreamJson = Annotated[
     ),
 ]
 """Of commands that print lines while they run: for each message, event or period."""
-Config = Annotated[Path | None, _paths.option("--config -c", "Settings file (TOML).", "FILE")]
+Config = Annotated[Path | None, path_option("--config -c", "Settings file (TOML).", "FILE")]
 Changes = Annotated[list[str], option("--set", "Any setting, named as in the file: udp.port=4000.", "KEY=VALUE")]
-Scenario = Annotated[Path, _paths.argument("The scenario (TOML).", "SCENARIO.toml")]
+Scenario = Annotated[Path, path_argument("The scenario (TOML).", "SCENARIO.toml")]
 ScenarioChanges = Annotated[
     list[str], option("--set", "Override any key of the scenario: workload.0.lifetime_s=600.", "KEY=VALUE")
 ]
@@ -98,7 +217,7 @@ class Place(OptionGroup, frozen=True):
 
     config: Config = None
     data: Annotated[
-        Path | None, _paths.option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder")
+        Path | None, path_option("--data -d", "The node's folder.", "FOLDER", default="the user's data folder")
     ] = None
 
     @property
@@ -230,3 +349,54 @@ def suggest_local(options: SparkOptions | None, *, small: bool) -> None:
     """Say that Spark, if it is to be used, takes longer to start than the work would, where it does."""
     if options is not None and small and options.starts:
         say("for so little input, --engine local is faster")
+
+
+class _Command(TyperCommand):
+    """A command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's own, under whatever name typer has it
+        """Return all parameters, as typer needs them to show help."""
+        return _with_plain_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - likewise
+        """Parse arguments; an error about one too many says which option names a topic or a queue."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # Usage errors, which typer does not export.
+            named = [each for each in self.params if not getattr(each, "hidden", False) and {"-t", "-q"} & {*each.opts}]
+            if named and "unexpected extra argument" in str(getattr(error, "message", "")):
+                error.message += f". Name the {named[0].name} with {named[0].opts[-1]}."
+            raise
+
+
+class _Group(TyperGroup):
+    """A group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - likewise
+        """Return all parameters, as typer needs them to show help."""
+        return _with_plain_flags(super().get_params(ctx))
+
+
+def _with_plain_flags(parameters: list[Any]) -> list[Any]:
+    """Show flags, which take no value, without the type that they have inside."""
+    for each in parameters:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""
+    return parameters
+
+
+class Commands(typer.Typer):
+    """A group that shows what there is in it if nothing is asked of it, unless its callback does something then."""
+
+    def __init__(self, name: str, *, shows_help: bool = True, **options: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(name=name, cls=_Group, no_args_is_help=shows_help, rich_markup_mode="markdown", **options)
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
+        """Add a command, with the options of its groups."""
+        add = super().command(name, cls=_Command, **options)
+        return lambda function: add(with_groups(function))
+
+    def callback(self, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - typer's own
+        """Add what is done before a command, with the options of its groups."""
+        add = super().callback(**options)
+        return lambda function: add(with_groups(function))

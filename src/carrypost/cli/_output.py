@@ -1,13 +1,19 @@
-"""Output of commands: tables for people, lines of JSON for programs."""
+"""Output of commands: tables for people, lines of JSON for programs, codes, and the progress of long work.
+
+Progress is shown on stderr: a bar on a terminal, elsewhere a line now and then.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +25,7 @@ from carrypost.printing import paragraph, printable
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
 
 _STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that JSON need not escape, and that steer terminals: controls, line ends and marks of direction."""
@@ -58,6 +65,22 @@ def line(value: Mapping[str, object]) -> None:
 def say(sentence: str) -> None:
     """Print a remark for people, on stderr."""
     sys.stderr.write(f"carrypost: {paragraph(sentence)}\n")
+
+
+def show_code(name: str, code: str, *, json: bool, qr: bool = False) -> None:
+    """Print a code alone, so that other programs can take it; as a QR code, the text follows on stderr."""
+    if json:
+        line({name: code})
+        return
+    if qr:
+        import segno  # noqa: PLC0415 - an extra
+
+        drawn = io.StringIO()
+        segno.make(code, error="l").terminal(out=drawn, compact=True)
+        typer.echo(drawn.getvalue())
+        say(code)
+        return
+    typer.echo(code)
 
 
 def styled(text: str, **style: object) -> str:
@@ -158,3 +181,57 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1_000
     return f"{nbytes:.1f} GB"
+
+
+Move = Callable[[int, int, str], None]
+"""Takes how many are over, of how many, and what else to show."""
+DESCRIPTION = "{task.description}"
+"""The column with the name of what is done."""
+_LINE_EVERY_S = 30.0
+
+
+@contextmanager
+def bar(name: str, *columns: str, total: float | None = None) -> Iterator[Callable[..., None] | None]:
+    """Show a bar on stderr while the block lasts; yield the function that moves it, or None without a terminal.
+
+    The function has the parameters of `Progress.update`. Columns are texts with fields of the task, or names of rich's
+    columns: ``Bar`` for ``BarColumn``.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as of  # noqa: PLC0415 - loaded only where a bar is shown
+    from rich.console import Console  # noqa: PLC0415
+
+    made = (of.TextColumn(each, markup=False) if "{" in each else getattr(of, f"{each}Column")() for each in columns)
+    with of.Progress(*made, console=Console(stderr=True), transient=True) as shown:
+        yield partial(shown.update, shown.add_task(name, total=total, state="", left=""))
+
+
+@contextmanager
+def progress(name: str, unit: str, total: int | None = None) -> Iterator[Move]:
+    """Show the progress of long work while the block lasts; `total`: the number of units, if it is known."""
+    state = f"{unit}{{task.fields[state]}}"
+    columns = (DESCRIPTION, "Bar", "MofNComplete", state, "TimeElapsed", "{task.fields[left]}")
+    begun_s = reported_s = time.monotonic()
+    reported = 0
+
+    def move(over: int, total: int, state: str) -> None:
+        nonlocal reported_s, reported
+        now_s = time.monotonic()
+        left = _left(now_s - begun_s, over, total)
+        if update is not None:
+            update(completed=over, total=total, state=state, left=left)
+        elif now_s - reported_s >= _LINE_EVERY_S and over != reported:
+            reported_s, reported = now_s, over
+            sys.stderr.write(f"{name}: {over:,} of {total:,} {unit}{state}{', ' if left else ''}{left}\n")
+            sys.stderr.flush()
+
+    with bar(name, *columns, total=total) as update:
+        yield move
+
+
+def _left(elapsed_s: float, over: int, total: int) -> str:
+    if not over or over >= total:
+        return ""
+    return f"about {duration(elapsed_s / over * (total - over))} left"

@@ -1,7 +1,7 @@
 """A node's settings from the command line, the environment and a file.
 
 `NodeCommand` is what `carrypost node` is to do, as a value: it goes from the command line to the process that becomes
-the node. `carrypost.cli._launch` writes it down, `carrypost.cli.serve` carries it out.
+the node. `carrypost.cli._process` writes it down, `carrypost.cli.serve` carries it out.
 """
 
 from __future__ import annotations

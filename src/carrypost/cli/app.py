@@ -9,27 +9,11 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import (
-    bench,
-    cache,
-    circles,
-    doctor,
-    emu,
-    examples,
-    keys,
-    lab,
-    messages,
-    modulators,
-    names,
-    node,
-    reproduce,
-    trace,
-    web,
-)
+from carrypost.cli import circles, emu, keys, lab, messages, modulators, node, node_messages, source_tree, web
 from carrypost.cli._exit import Exit, check_texts, report
-from carrypost.cli._groups import Commands
-from carrypost.cli._options import option
+from carrypost.cli._options import Commands, option
 from carrypost.cli.demo.command import demo
+from carrypost.cli.lab.results import reproduce
 from carrypost.extensions import BUILD
 from carrypost.log.files import FULL, refused
 
@@ -79,28 +63,28 @@ app.command()(messages.sub)
 app.command()(messages.send)
 app.command()(messages.receive)
 app.command()(messages.browse)
-app.command()(names.ls)
-app.command()(names.bind)
-app.command()(names.unbind)
+app.command()(messages.ls)
+app.command()(messages.bind)
+app.command()(messages.unbind)
 app.command()(messages.console)
-app.command()(trace.trace)
-app.add_typer(cache.cache)
-app.command()(doctor.doctor)
+app.command()(node_messages.trace)
+app.add_typer(node_messages.cache)
+app.command()(node.doctor)
 app.add_typer(keys.keys)
 app.add_typer(circles.circle)
 app.add_typer(modulators.modulators)
 app.add_typer(emu.emu)
 app.add_typer(lab.lab)
-app.command()(reproduce.reproduce)
+app.command()(reproduce)
 app.command()(web.web)
-app.command()(examples.examples)
+app.command()(source_tree.examples)
 
 
 app.command(
     hidden=True,  # It needs the source tree, and serves those that change carrypost.
     # Options before NAME are ours, everything after it is the benchmark's.
     context_settings={"allow_extra_args": True, "allow_interspersed_args": False, "ignore_unknown_options": True},
-)(bench.bench)
+)(source_tree.bench)
 
 
 _tree = functools.cache(functools.partial(typer.main.get_command, app))

@@ -1,14 +1,24 @@
-"""The group `carrypost circle`: groups of nodes whose topics only members can read."""
+"""The group `carrypost circle`: groups of nodes whose topics only members can read.
+
+Each command has a coroutine beside it, which does its work in a context on a node.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from carrypost.cli import _extras
-from carrypost.cli._groups import Commands
+import typer
+
+from carrypost.cli import _output
+from carrypost.cli._exit import Exit
 from carrypost.cli._message_options import Qr, run
-from carrypost.cli._options import Json, Node, argument, option
+from carrypost.cli._options import Commands, Json, Node, argument, needs_qr, option
+from carrypost.errors import InvalidDestinationException
+
+if TYPE_CHECKING:
+    from carrypost.cli._joining import Joined
+
 
 circle = Commands("circle", help="Found, join and manage circles: groups whose topics only members can read.")
 Name = Annotated[str, argument("Name of the circle on this node.", "CIRCLE")]
@@ -20,9 +30,7 @@ def found(name: Name, at: Node, *, json: Json = False) -> None:
 
     For example: `carrypost circle found rescue`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_circles.found, name=name), _circles.EMBEDDING, json=json)
+    run(at, functools.partial(_found, name=name), _EMBEDDING, json=json)
 
 
 @circle.command()
@@ -40,12 +48,10 @@ def invite(
 
     For example: `carrypost circle invite rescue`, `carrypost circle invite rescue --to CEAL5… --days 2`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
     if qr:
-        _extras.needs_qr()
-    body = functools.partial(_circles.invite, name=name, to=to, days=days, fresh=fresh, qr=qr)
-    run(at, body, _circles.EMBEDDING, json=json)
+        needs_qr()
+    body = functools.partial(_invite, name=name, to=to, days=days, fresh=fresh, qr=qr)
+    run(at, body, _EMBEDDING, json=json)
 
 
 @circle.command()
@@ -60,9 +66,7 @@ def join(
 
     For example: `carrypost circle join CIXOP…`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_circles.join, code=code, root=root), _circles.EMBEDDING, json=json)
+    run(at, functools.partial(_join, code=code, root=root), _EMBEDDING, json=json)
 
 
 @circle.command()
@@ -76,9 +80,7 @@ def show(
 
     For example: `carrypost circle show`, `carrypost circle show rescue`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_circles.show, name=name), _circles.EMBEDDING, json=json)
+    run(at, functools.partial(_show, name=name), _EMBEDDING, json=json)
 
 
 @circle.command()
@@ -87,9 +89,7 @@ def remove(name: Name, node: Annotated[str, argument("Id of the node.", "NODE")]
 
     For example: `carrypost circle remove rescue x7f3…`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_circles.remove, name=name, node=node), _circles.EMBEDDING)
+    run(at, functools.partial(_remove, name=name, node=node), _EMBEDDING)
 
 
 @circle.command()
@@ -98,9 +98,7 @@ def rotate(name: Name, at: Node) -> None:
 
     For example: `carrypost circle rotate rescue`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_circles.rotate, name=name), _circles.EMBEDDING)
+    run(at, functools.partial(_rotate, name=name), _EMBEDDING)
 
 
 @circle.command()
@@ -109,9 +107,7 @@ def leave(name: Name, at: Node) -> None:
 
     For example: `carrypost circle leave rescue`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_circles.leave, name=name), _circles.EMBEDDING)
+    run(at, functools.partial(_leave, name=name), _EMBEDDING)
 
 
 @circle.command()
@@ -120,6 +116,85 @@ def export(name: Name, at: Node, *, json: Json = False) -> None:
 
     For example: `carrypost circle export rescue`
     """
-    from carrypost.cli import _circles  # noqa: PLC0415 - keeps --help quick
+    run(at, functools.partial(_export, name=name), _EMBEDDING, json=json)
 
-    run(at, functools.partial(_circles.export, name=name), _circles.EMBEDDING, json=json)
+
+_EMBEDDING = "the change is stored there, and other nodes learn of it once a node runs"
+
+
+def _print(joined: Joined, name: str, value: str) -> int:
+    """Print one value alone, so that other programs can take it."""
+    if joined.json:
+        _output.line({name: value})
+    else:
+        typer.echo(value)
+    return Exit.DONE
+
+
+async def _found(joined: Joined, name: str) -> int:
+    """Found a circle, and print its id; returns the exit code."""
+    return _print(joined, "circle", await joined.ctx.circles.found(name))
+
+
+async def _invite(joined: Joined, name: str, *, to: str | None, days: float, fresh: bool, qr: bool) -> int:
+    """Print a code; returns the exit code."""
+    code = await joined.ctx.circles.invite(name, to=to, days=days, fresh=fresh)
+    if to is None:
+        _output.say("everybody who sees this code can join until the next removal: show it to nobody else")
+    _output.show_code("code", code, json=joined.json, qr=qr)
+    return Exit.DONE
+
+
+async def _join(joined: Joined, code: str, root: str | None) -> int:
+    """Join a circle, and print its name here; returns the exit code."""
+    return _print(joined, "name", await joined.ctx.circles.join(code, root=root))
+
+
+async def _show(joined: Joined, name: str | None) -> int:
+    """Print the circles of the node, or the one of this name or id; returns the exit code."""
+    every = await joined.ctx.circles.show()
+    circles = [each for each in every if name in {None, each.name, each.id}]
+    if name is not None and not circles:
+        there = ", ".join(each.name for each in every) or "none"
+        raise InvalidDestinationException(f"this node is in no circle {name!r}; its circles: {there}")
+    if not circles:
+        _output.say("this node is in no circle: found one with `carrypost circle found NAME`, or join one by a code")
+    for each in circles:
+        row = {
+            "name": each.name, "circle": each.id, "owner": each.owned, "charter": each.number, "epoch": each.epoch,
+            "readable": each.readable, "invitations": each.invitations, "members": list(each.members),
+            "removed": list(each.removed),
+        }  # fmt: skip
+        if not joined.json:
+            row |= {name: "yes" if row[name] else "no" for name in ("owner", "readable")}
+            row |= {
+                name: " ".join(each.members if name == "members" else each.removed) for name in ("members", "removed")
+            }
+        _output.figures(row, json=joined.json)
+    return Exit.DONE
+
+
+async def _remove(joined: Joined, name: str, node: str) -> int:
+    """Remove a node; returns the exit code."""
+    await joined.ctx.circles.remove(name, node)
+    _output.say("removed; nodes learn of it when they meet a node that has heard of it")
+    return Exit.DONE
+
+
+async def _rotate(joined: Joined, name: str) -> int:
+    """Begin an epoch; returns the exit code."""
+    await joined.ctx.circles.rotate(name)
+    _output.say("a new epoch began; members read on once they meet a node that has heard of it")
+    return Exit.DONE
+
+
+async def _leave(joined: Joined, name: str) -> int:
+    """Leave a circle; returns the exit code."""
+    await joined.ctx.circles.leave(name)
+    _output.say("left; the circle's secrets are deleted on this node")
+    return Exit.DONE
+
+
+async def _export(joined: Joined, name: str) -> int:
+    """Print the seed of the root; returns the exit code."""
+    return _print(joined, "root", await joined.ctx.circles.export(name))

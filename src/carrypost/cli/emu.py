@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _paths
-from carrypost.cli._extras import needs_emulator
-from carrypost.cli._groups import Commands
-from carrypost.cli._options import Json, ScenarioChanges, Seed, option
+from carrypost.cli._exit import INTERRUPTED, orderly
+from carrypost.cli._options import (
+    Commands,
+    Json,
+    ScenarioChanges,
+    Seed,
+    ending_in,
+    needs_emulator,
+    option,
+    path_argument,
+    path_option,
+)
 from carrypost.cli._options import Scenario as ScenarioFile
-from carrypost.cli._output import duration, figures, line, say, table
-from carrypost.cli._progress import DESCRIPTION, bar
-from carrypost.cli._signals import INTERRUPTED, orderly
+from carrypost.cli._output import DESCRIPTION, bar, duration, figures, line, say, table
 from carrypost.config.document import assigned
 from carrypost.errors import FileError, LocalError
 from carrypost.log.files import refusing, staged
@@ -27,7 +33,7 @@ from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.emu.engine.world import Progress
-    from carrypost.emu.scenario.scenario import Scenario
+    from carrypost.emu.scenario import Scenario
 
 emu = Commands("emu", help="Emulate thousands of real hosts in one process, in virtual time.")
 _COLUMNS = (DESCRIPTION, "Bar", "TaskProgress", "{task.fields[state]}", "TimeRemaining")
@@ -67,10 +73,10 @@ def run_scenario(
     seed: Seed = "1",
     out: Annotated[
         Path | None,
-        _paths.option(
+        path_option(
             "--out -o",
             "Write the record here: Parquet, or JSON lines if the name ends in .jsonl.",
-            parser=_paths.ending_in(".parquet", ".jsonl", ".ndjson"),
+            parser=ending_in(".parquet", ".jsonl", ".ndjson"),
         ),
     ] = None,
     changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
@@ -78,7 +84,7 @@ def run_scenario(
         str | None, option("--mode", "Override the scenario's mode: faithful, ideal or population.")
     ] = None,
     export_one: Annotated[
-        Path | None, _paths.option("--export-one", "Also write the contacts, as connection events of The ONE.")
+        Path | None, path_option("--export-one", "Also write the contacts, as connection events of The ONE.")
     ] = None,
     encoded: Annotated[bool, option("--encoded", "Encode and decode every frame; the record is the same.")] = False,
     json: Json = False,
@@ -98,7 +104,7 @@ def run_scenario(
     * `carrypost emu run city.toml --mode population --set population.delays=delays.json` for 100,000 nodes
     """
     needs_emulator()
-    from carrypost.emu.scenario.scenario import Scenario  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.scenario import Scenario  # noqa: PLC0415 - needed by this command only
 
     overrides = [*changes, *([f"mode={mode}"] if mode is not None else [])]
     _play(Scenario.load(scenario, overrides), seed, out, export_one, encoded=encoded, json=json)
@@ -109,7 +115,7 @@ def _play(
     scenario: Scenario, seed: str, out: Path | None, export_one: Path | None, *, encoded: bool, json: bool
 ) -> None:
     from carrypost.emu.runs import prepare  # noqa: PLC0415 - likewise
-    from carrypost.gossip.discovery.places import places  # noqa: PLC0415 - likewise
+    from carrypost.gossip.discovery.neighbour import places  # noqa: PLC0415 - likewise
     from carrypost.traces.contacts import write_one  # noqa: PLC0415 - needs the extra
 
     prepared = prepare(scenario, seed, encoded=encoded)
@@ -154,7 +160,7 @@ def _play(
 
 @emu.command()
 def show(
-    records: Annotated[list[Path], _paths.argument("Records, as `emu run --out` writes them.", "RECORDS")],
+    records: Annotated[list[Path], path_argument("Records, as `emu run --out` writes them.", "RECORDS")],
     *,
     json: Json = False,
 ) -> None:
@@ -163,18 +169,20 @@ def show(
     For example: `carrypost emu show records.parquet`, `carrypost emu show first.parquet second.parquet --json`
     """
     needs_emulator()
-    from carrypost.emu.records import files, log, summary  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.records import read  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.rows import runs  # noqa: PLC0415
+    from carrypost.emu.summary import summarise  # noqa: PLC0415
     from carrypost.log.record import Kind  # noqa: PLC0415
 
     for path in records:
-        for run in log.runs(files.read(path)):
+        for run in runs(read(path)):
             if run["kind"][0].as_py() != Kind.RUN:
                 raise FileError(
                     f"{path} is not a complete record: the row that describes the run is missing at its start. The "
                     "file was cut, or is a later one of the files that a node wrote"
                 )
             try:
-                found = summary.summarise(run)
+                found = summarise(run)
             except LocalError as error:
                 raise FileError(f"{path} cannot be read as a record: {error}") from None
             typer.echo(found.json() if json else found.text())
@@ -188,7 +196,7 @@ def soak(
     jobs: Annotated[int, option("--jobs", "Number of scenarios that run at the same time.", min=1)] = 1,
     out: Annotated[
         Path | None,
-        _paths.option("--out", "Folder for the scenarios that fail; default: the current folder.", "FOLDER"),
+        path_option("--out", "Folder for the scenarios that fail; default: the current folder.", "FOLDER"),
     ] = None,
     order: Annotated[
         bool, option("--order", "Hours of topics with causal order, instead of a minute of plain topics.")
@@ -205,15 +213,19 @@ def soak(
     For example: `carrypost emu soak --seeds 5000 --jobs 4`, `carrypost emu soak --order --seeds 1 --first 77`
     """
     needs_emulator()
-    from carrypost.emu.verify import drawing  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.verify import random_scenarios  # noqa: PLC0415 - needed by this command only
     from carrypost.emu.verify import soak as search  # noqa: PLC0415
 
-    given = {drawing.ORDER: order, drawing.MESSAGING: messaging, drawing.ADDRESSED: addressed}
-    given[drawing.CHANNELS] = channels
+    given = {
+        random_scenarios.ORDER: order,
+        random_scenarios.MESSAGING: messaging,
+        random_scenarios.ADDRESSED: addressed,
+    }
+    given[random_scenarios.CHANNELS] = channels
     chosen = [family for family, is_given in given.items() if is_given]
     if len(chosen) > 1:
         raise LocalError(f"--{chosen[0]} and --{chosen[1]} exclude each other: choose one kind of scenario")
-    family = chosen[0] if chosen else drawing.PLAIN
+    family = chosen[0] if chosen else random_scenarios.PLAIN
     with orderly():
         raise typer.Exit(search.main(seeds, first, family, jobs=jobs, json=json, out=out))
 
@@ -225,7 +237,7 @@ def soak(
 def calibrate(
     scenario: ScenarioFile,
     *,
-    out: Annotated[Path, _paths.option("--out -o", "File for the delays.", "DELAYS")],
+    out: Annotated[Path, path_option("--out -o", "File for the delays.", "DELAYS")],
     duration_s: Annotated[float, option("--for", "Length of the run in seconds of virtual time.", min=1.0)] = 1800.0,
     seed: Seed = "1",
     changes: ScenarioChanges = [],  # noqa: B006 - typer makes a new list
@@ -243,7 +255,7 @@ def calibrate(
     * `carrypost emu run town.toml --mode population --set population.delays=delays.json --out records.parquet`
     """
     needs_emulator()
-    from carrypost.emu.population.calibrate import calibrate as run  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.population.calibration import calibrate as run  # noqa: PLC0415 - needed by this command only
     from carrypost.emu.population.delays import QUANTILES  # noqa: PLC0415 - as well
 
     with refusing(f"{out} cannot be written"), tempfile.TemporaryFile(dir=out.absolute().parent):
@@ -273,7 +285,7 @@ def calibrate(
 def compare(
     scenario: ScenarioFile,
     *,
-    delays: Annotated[Path, _paths.option("--delays", "File that `emu calibrate` wrote, from another seed.", "DELAYS")],
+    delays: Annotated[Path, path_option("--delays", "File that `emu calibrate` wrote, from another seed.", "DELAYS")],
     seed: Annotated[list[str], option("--seed", "May be given several times.")] = ["1"],  # noqa: B006
     duration_s: Annotated[float, option("--for", "Length of the run in seconds of virtual time.", min=1.0)] = 3600.0,
     ideal: Annotated[bool, option("--ideal", "Also run ideal mode.")] = False,
@@ -291,7 +303,7 @@ def compare(
     * `carrypost emu compare scenarios/ostermalm.toml --delays delays.json --set workload.0.ordering=none --ideal`
     """
     needs_emulator()
-    from carrypost.emu.population.compare import compared  # noqa: PLC0415 - needed by this command only
+    from carrypost.emu.population.calibration import compared  # noqa: PLC0415 - needed by this command only
 
     given = {**dict(map(assigned, changes)), "duration_s": duration_s}
     rows: list[dict[str, object]] = []

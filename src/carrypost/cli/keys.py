@@ -1,4 +1,7 @@
-"""Commands about keys: this node's own, and the names its owner has for others."""
+"""Commands about keys: this node's own, the names that its owner has for others, and cards, with which others seal.
+
+Cards need a context on a node: their commands have a coroutine beside them, which does their work in it.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _extras, _paths
-from carrypost.cli._groups import Commands
+from carrypost.cli import _output
+from carrypost.cli._exit import Exit, orderly
 from carrypost.cli._message_options import Qr, run
-from carrypost.cli._options import Json, Node, Place, argument, missing, option
+from carrypost.cli._options import Commands, Json, Node, Place, argument, missing, needs_qr, option, path_argument
 from carrypost.cli._output import figures, line, table
-from carrypost.cli._signals import orderly
 from carrypost.errors import LocalError, NodeError
 
 if TYPE_CHECKING:
+    from carrypost.cli._joining import Joined
     from carrypost.node.folder import NodeFolder
     from carrypost.security.identity import Identity
+
 
 keys = Commands("keys", help="Manage this node's key, and pet names for other nodes.")
 
@@ -56,7 +60,7 @@ def show(at: Place, *, json: Json = False) -> None:
 
 @keys.command()
 def backup(
-    file: Annotated[Path, _paths.argument("File for the copy; it must not exist yet.")],
+    file: Annotated[Path, path_argument("File for the copy; it must not exist yet.")],
     at: Place,
 ) -> None:
     """Copy the key to a file that only you can read. Anyone who has the key can act as this node.
@@ -73,7 +77,7 @@ def backup(
 
 @keys.command()
 def restore(
-    file: Annotated[Path, _paths.argument("A copy that `backup` made.")],
+    file: Annotated[Path, path_argument("A copy that `backup` made.")],
     at: Place,
 ) -> None:
     """Restore a key from its backup, into a folder that has none.
@@ -119,11 +123,9 @@ def card(at: Node, *, qr: Qr = False, json: Json = False) -> None:
 
     For example: `carrypost keys card`, `carrypost keys card --qr`
     """
-    from carrypost.cli import _cards  # noqa: PLC0415 - keeps --help quick
-
     if qr:
-        _extras.needs_qr()
-    run(at, functools.partial(_cards.card, qr=qr), _cards.EMBEDDING, json=json)
+        needs_qr()
+    run(at, functools.partial(_card, qr=qr), _STORED, json=json)
 
 
 @keys.command()
@@ -138,9 +140,7 @@ def add(
 
     For example: `carrypost keys add CEAL5… --name anna`
     """
-    from carrypost.cli import _cards  # noqa: PLC0415 - keeps --help quick
-
-    run(at, functools.partial(_cards.add, code=code, pet_name=pet_name), _cards.EMBEDDING, json=json)
+    run(at, functools.partial(_add, code=code, pet_name=pet_name), _STORED, json=json)
 
 
 @keys.command()
@@ -157,3 +157,26 @@ def names(at: Place, *, json: Json = False) -> None:
             line({"node": node, "name": called})
     else:
         table("", ("name", "node"), [(called, node) for node, called in found], breakable=["name"])
+
+
+_STORED = "the key is stored there"
+
+
+async def _card(joined: Joined, *, qr: bool) -> int:
+    """Print the card of the node alone; returns the exit code."""
+    _output.show_code("card", await joined.ctx.card(), json=joined.json, qr=qr)
+    return Exit.DONE
+
+
+async def _add(joined: Joined, code: str, pet_name: str | None) -> int:
+    """Store the key of a card, and a name for its node; returns the exit code."""
+    from carrypost.node.folder import NodeFolder  # noqa: PLC0415 - keeps --help quick
+
+    node = await joined.ctx.add_card(code)
+    if pet_name is not None:
+        NodeFolder(joined.settings).set_pet_name(node, pet_name)
+    if joined.json:
+        _output.line({"node": node, "name": pet_name})
+    else:
+        _output.say(f"messages to {pet_name or node} can be sealed from now on")
+    return Exit.DONE

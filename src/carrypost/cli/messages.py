@@ -1,4 +1,4 @@
-"""Commands that send and receive: pub, send, sub, receive, browse and console.
+"""Commands that send and receive, and those about the directory of names: pub, sub, send, ls, bind and others.
 
 Each attaches to the node that runs in its folder, or runs one while it lasts.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Annotated
 
-from carrypost.cli import _given
 from carrypost.cli import _message_options as options
-from carrypost.cli._options import NewNode, Node, StreamJson, option
+from carrypost.cli._options import Json, NewNode, Node, StreamJson, argument, option
 from carrypost.errors import LocalError
 
 
@@ -25,7 +24,7 @@ def _topic(name: str | None, queue: str | None, instead: str) -> str:
 
 def _place(name: str | None, queue: str | None, instead: str, *, channel: bool, circle: str | None) -> str:
     """Return the destination of a topic that was named by -t, which may be a channel, or of a circle."""
-    return _given.topic(_topic(name, queue, instead), channel=channel, circle=circle)
+    return options.topic(_topic(name, queue, instead), channel=channel, circle=circle)
 
 
 def _queue(name: str | None, topic: str | None, instead: str) -> str:
@@ -43,7 +42,7 @@ def pub(
     queue: options.NoQueue = None,
     channel: options.Channel = False,
     circle: options.Circle = None,
-    message: options.Message,
+    message: options.Outgoing,
     at: NewNode,
     json: StreamJson = False,
 ) -> None:
@@ -66,9 +65,9 @@ def pub(
 
     * `carrypost pub -t plans --circle rescue "North bridge at six"`
     """
-    from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    order = _sending.Order(_place(topic, queue, "send", channel=channel, circle=circle), message)
+    order = _messages.Order(_place(topic, queue, "send", channel=channel, circle=circle), message)
     options.run(at, order.send, order.embedding, json=json)
 
 
@@ -76,7 +75,7 @@ def send(
     *,
     queue: options.Queue = None,
     topic: options.NoTopic = None,
-    message: options.Message,
+    message: options.Outgoing,
     at: NewNode,
     json: StreamJson = False,
 ) -> None:
@@ -91,9 +90,9 @@ def send(
 
     * `carrypost send -q Alan --file letter.txt --ttl 2d --receipt --for 60`
     """
-    from carrypost.cli import _sending  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    order = _sending.Order(_given.queue(_queue(queue, topic, "pub")), message)
+    order = _messages.Order(options.queue(_queue(queue, topic, "pub")), message)
     options.run(at, order.send, order.embedding, json=json)
 
 
@@ -137,22 +136,22 @@ def sub(
 
     * `carrypost sub -t flood --channel --modulator every_nth.wasm --param hex=02`
     """
-    from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
     if end:
         if durable is None:
             raise LocalError("--end requires the name of a subscription: carrypost sub --durable inbox --end")
         here = Node(at.config, at.data, at.changes)
-        options.run(here, functools.partial(_receiving.unsubscribe, name=durable), json=json)
+        options.run(here, functools.partial(_messages.unsubscribe, name=durable), json=json)
         return
     destination = _place(topic, queue, "receive", channel=channel, circle=circle)
-    if not destination.startswith(_given.CHANNEL) and (modulation.modulator is not None or modulation.param):
+    if not destination.startswith(options.CHANNEL) and (modulation.modulator is not None or modulation.param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
     if wanted.limit_s == 0:
         raise LocalError("--for must be greater than 0, since messages need time to arrive: try --for 1")
-    modulator = _given.modulator(modulation.modulator, modulation.param)
-    wish = _receiving.SubscribeOptions(destination, wanted.select, durable, modulator)
-    body = functools.partial(_receiving.subscribe, wish=wish, count=count, limit_s=wanted.limit_s)
+    modulator = options.modulator(modulation.modulator, modulation.param)
+    wish = _messages.SubscribeOptions(destination, wanted.select, durable, modulator)
+    body = functools.partial(_messages.subscribe, wish=wish, count=count, limit_s=wanted.limit_s)
     options.run(at, body, json=json, reconnect=True)
 
 
@@ -175,9 +174,9 @@ def receive(
 
     * `carrypost receive -q Alan --select "urgency > 3" --count 10 --for 60`
     """
-    from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    body = functools.partial(_receiving.receive, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
+    body = functools.partial(_messages.receive, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
     options.run(at, body, json=json, reconnect=True)
 
 
@@ -196,9 +195,9 @@ def browse(
 
     For example: `carrypost browse -q Alan`, `carrypost browse -q Alan --select "urgency > 3" --count 1`
     """
-    from carrypost.cli import _receiving  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    body = functools.partial(_receiving.browse, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
+    body = functools.partial(_messages.browse, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
     options.run(at, body, json=json)
 
 
@@ -217,3 +216,66 @@ def console(at: NewNode) -> None:
     from carrypost.cli.console.console import run  # noqa: PLC0415 - keeps --help quick
 
     options.run(at, run)
+
+
+def ls(
+    at: Node,
+    *,
+    context: Annotated[str, argument("Only names below this one; also topic and queue.", "[NAME]")] = "",
+    json: Json = False,
+) -> None:
+    """List the names of topics and queues known here: this node's, and those that other nodes advertise.
+
+    For example: `carrypost ls`, `carrypost ls queue` for all queues by their full names
+    """
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
+
+    options.run(at, functools.partial(_messages.list_names, context=context), json=json)
+
+
+def bind(
+    name: Annotated[str, argument("The name, or queue/NAME to declare a queue.", "NAME")],
+    at: NewNode,
+    *,
+    destination: Annotated[str | None, argument("topic/NAME or queue/NAME@NODE.", "[DESTINATION]")] = None,
+    lease: Annotated[
+        float | None,
+        options.duration_option("--lease", "Queues: redeliver messages that are not acknowledged within this time."),
+    ] = None,
+    tries: Annotated[
+        int | None, option("--tries", "Queues: deliveries before a message is a dead letter.", min=1)
+    ] = None,
+    private: Annotated[bool, option("--private", "Keep the name on this node.")] = False,
+    replace: Annotated[bool, option("--replace", "Replace the name if it is bound already.")] = False,
+    json: Json = False,
+) -> None:
+    """Declare a queue, which this node then manages, or bind a name to a topic or a queue.
+
+    The name is advertised to other nodes. It survives restarts, until `carrypost unbind` removes it.
+
+    For example:
+
+    * `carrypost bind queue/Alan` declares the queue Alan
+
+    * `carrypost bind roads topic/village.roads` makes roads a name of a topic
+    """
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
+
+    body = functools.partial(
+        _messages.bind_name, name=name, destination=destination, private=private, replace=replace, lease_s=lease,
+        tries=tries,
+    )  # fmt: skip
+    options.run(at, body, _messages.CHANGE_STORED, json=json)
+
+
+def unbind(
+    name: Annotated[str, argument("The name, or queue/NAME to delete a queue.", "NAME")],
+    at: Node,
+) -> None:
+    """Delete a queue of this node with all its messages, or remove a name.
+
+    For example: `carrypost unbind queue/Alan`, `carrypost unbind roads`
+    """
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
+
+    options.run(at, functools.partial(_messages.unbind_name, name=name), _messages.CHANGE_STORED)

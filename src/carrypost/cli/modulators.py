@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _given, _paths
-from carrypost.cli._groups import Commands
-from carrypost.cli._options import Changes, Config, Json, Node, option
+from carrypost.cli import _message_options
+from carrypost.cli._exit import orderly
+from carrypost.cli._options import Changes, Commands, Config, Json, Node, option, path_argument, path_option
 from carrypost.cli._output import figures, line, say, table
-from carrypost.cli._signals import orderly
 from carrypost.errors import LocalError
 from carrypost.log.files import read_bytes
 
@@ -43,10 +42,10 @@ def show(
     """
     if context.invoked_subcommand is not None:
         return
-    from carrypost.node.plugins import load  # noqa: PLC0415 - keeps --help quick
+    from carrypost.node.modules import load_plugins  # noqa: PLC0415 - keeps --help quick
     from carrypost.overlay.modulators.registry import registered  # noqa: PLC0415 - likewise
 
-    load(Node(config, None, changes).settings().place.plugins)
+    load_plugins(Node(config, None, changes).settings().place.plugins)
     found = [
         {
             "name": name, "version": version, "cost_us": each.cost_us, "reads_payload": each.payload,
@@ -65,11 +64,11 @@ def show(
 
 @modulators.command()
 def check(
-    file: Annotated[Path, _paths.argument("A WebAssembly module, binary or text.")],
+    file: Annotated[Path, path_argument("A WebAssembly module, binary or text.")],
     *,
     params: Annotated[str, option("--params", "Parameters, as hexadecimal digits.")] = "",
     event: Annotated[
-        Path | None, _paths.option("--event", "The payload of the sample event; default: 100 zero bytes.", "FILE")
+        Path | None, path_option("--event", "The payload of the sample event; default: 100 zero bytes.", "FILE")
     ] = None,
     config: Config = None,
     changes: Changes = [],  # noqa: B006 - typer makes a new list
@@ -89,7 +88,7 @@ def check(
     """
     limits = Node(config, None, changes).settings().core.limits
     payload = bytes(_SAMPLE_BYTES) if event is None else read_bytes(event, limits.message_bytes_max)
-    modulator = _given.module(file, _given.digits("--params", params))
+    modulator = _message_options.module(file, _message_options.digits("--params", params))
     with orderly():
         found, refusal = _examined(modulator, limits, payload)
     figures({"file": str(file), **found, "broker": refusal or "runs it"}, json=json)
@@ -107,7 +106,7 @@ def _examined(modulator: Modulator, limits: Limits, payload: bytes) -> tuple[dic
     """Return what is known of a module, and why a broker would refuse it, or what it does wrong."""
     import asyncio  # noqa: PLC0415 - keeps --help quick
 
-    from carrypost.node.compiler import Compiler  # noqa: PLC0415 - likewise
+    from carrypost.node.modules import Compiler  # noqa: PLC0415 - likewise
     from carrypost.overlay.modulators import programs  # noqa: PLC0415 - likewise
     from carrypost.overlay.modulators.modulator import Instance  # noqa: PLC0415 - likewise
     from carrypost.overlay.modulators.registry import Event  # noqa: PLC0415 - likewise

@@ -1,24 +1,32 @@
-"""Commands about a node on this machine: run it, and ask it how things stand."""
+"""Commands about a node on this machine: run and stop it, ask how things stand, and check what its network allows.
+
+`status --messaging` shows all of messaging: queues, held topics, subscriptions, channels and sends.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carrypost.cli import _paths
-from carrypost.cli._options import Json, Node, Place, StreamJson, option
-from carrypost.cli._output import duration, line, pairs, size, table
-from carrypost.errors import NoNodeError, RunningError
+from carrypost.cli._exit import Exit, wrapped
+from carrypost.cli._options import Json, Node, Place, StreamJson, option, path_option
+from carrypost.cli._output import clock, duration, line, pairs, say, size, styled, table
+from carrypost.errors import LocalError, NodeError, NoNodeError, RunningError
+from carrypost.model.times import MICROSECONDS
 from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.attach.client import Client
+    from carrypost.node.diagnosis import Finding
     from carrypost.node.settings import NodeSettings
+
 
 _END_S = 60.0
 """Within this a node ends: it has to write what it has accepted, on any disk."""
@@ -32,7 +40,7 @@ _SEATS_TOLD = 6
 def node(
     at: Node,
     *,
-    record: Annotated[Path | None, _paths.option("--record", "Write the event log into this folder.", "FOLDER")] = None,
+    record: Annotated[Path | None, path_option("--record", "Write the event log into this folder.", "FOLDER")] = None,
     log: Annotated[
         str | None,
         option(
@@ -63,14 +71,15 @@ def node(
 
     * `carrypost node --config node.toml --record records` also writes what happens, as JSON lines
     """
-    from carrypost.cli import _launch, _settings  # noqa: PLC0415 - needed by this command only
+    from carrypost.cli import _process  # noqa: PLC0415 - needed by this command only
+    from carrypost.cli._settings import NodeCommand, absolute  # noqa: PLC0415
 
-    extra = [*at.changes, *([f"record.folder={_settings.absolute(record)}"] if record is not None else [])]
+    extra = [*at.changes, *([f"record.folder={absolute(record)}"] if record is not None else [])]
     extra += [f"node.log={log}"] if log else []
     config, data = (None if path is None else str(path) for path in (at.config, at.data))
-    command = _settings.NodeCommand(config, data, tuple(extra), json, verbose)
+    command = NodeCommand(config, data, tuple(extra), json, verbose)
     command.settings()  # Mistakes in them are reported before anything else happens.
-    raise typer.Exit(_launch.become(command))
+    raise typer.Exit(_process.become(command))
 
 
 def stop(at: Place) -> None:
@@ -150,9 +159,7 @@ def status(
     """
     found = at.ask("messaging" if messaging else "status")
     if messaging:
-        from carrypost.cli import _messaging  # noqa: PLC0415 - keeps --help quick
-
-        _messaging.show(found, json=json)
+        show_messaging(found, json=json)
         return
     if json:
         line(found)
@@ -215,7 +222,7 @@ def show_peers(found: Sequence[Mapping[str, Any]], *, json: bool) -> None:
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, object]]:
     """Return names and texts about a node; an empty text is about something that is not in use, or did not happen."""
     from carrypost.config import Settings  # noqa: PLC0415 - keeps --help quick
-    from carrypost.node.carrying import Carrying  # noqa: PLC0415
+    from carrypost.node.settings import Carrying  # noqa: PLC0415
 
     cache, store = found["cache"], found["store"]
     return [
@@ -370,3 +377,160 @@ def _datagrams(counters: Mapping[str, Any]) -> str:
         if isinstance(value, int) and not name.startswith(("sent", "received"))
     }
     return ", ".join(filter(None, (*usual, _counts(rest), _counts(counters["errors"]))))
+
+
+_Row = Mapping[str, Any]
+
+
+def show_messaging(found: Mapping[str, Any], *, json: bool) -> None:
+    """Print it: for programs a line for each, with its kind."""
+    messaging, channels = found["messaging"], found["channels"]
+    if messaging is None:
+        say("messaging is off on this node (messaging.enabled)")
+    listed = {name: (messaging or {}).get(name, ()) for name in ("queues", "held", "subscriptions", "sends")}
+    listed["channels"] = channels or ()
+    if json:
+        for kind, rows in listed.items():
+            for row in rows:
+                line({"kind": kind, **row})
+        return
+    for kind, (title, columns, cells) in _TABLES.items():
+        if rows := listed[kind]:
+            count = (messaging or {}).get("counts", {}).get(kind, len(rows))
+            more = f" (the first {len(rows):,} of {count:,})" if count > len(rows) else ""
+            table(f"\n{title}{more}", columns, list(map(cells, rows)), breakable=columns[:1])
+    if messaging is not None and not any(listed.values()):
+        say("this node has no queues, held topics, subscriptions, channels or followed sends")
+
+
+def _queue(row: _Row) -> Sequence[object]:
+    assigned = sum(each["messages"] for each in row["assigned"])
+    demands = ", ".join(f"{each['node']}{' (silent)' if each['silent'] else ''}" for each in row["demands"])
+    room = f"{size(row['bytes'])} of {size(row['bytes_max'])}"
+    oldest = "-" if row["oldest_us"] is None else clock(row["oldest_us"] / MICROSECONDS)
+    return row["name"], row["waiting"], row["delayed"], row["handed"], assigned, room, demands or "none", oldest
+
+
+def _subscription(row: _Row) -> Sequence[object]:
+    return row["name"], row["waiting"], row["handed"], row["consumers"], _until(row["lease_us"])
+
+
+def _channel(row: _Row) -> Sequence[object]:
+    home = row["home"] or f"none{row['refusal'] and ': '}{row['refusal']}"
+    since = "-" if row["since_us"] is None else clock(row["since_us"] / MICROSECONDS)
+    who = row["role"] if row["role"] != "broker" else f"broker for {row['client']}"
+    busy = duration(row["busy_us"] / MICROSECONDS)
+    return row["channel"], who, home, since, row["modulator"] or "-", row["results"], row["lost"], row["faults"], busy
+
+
+def _send(row: _Row) -> Sequence[object]:
+    left = f"{row['acknowledged']:,} of {row['acknowledged'] + row['left']:,}" if row["left"] else "-"
+    state = f"{row['state']}{row['reason'] and ': '}{row['reason']}"
+    return row["label"] or row["message"], row["destination"], state, left, _until(row["expires_us"])
+
+
+def _held(row: _Row) -> Sequence[object]:
+    return row["name"], row["subscribers"], ", ".join(node for node, *_ in row["nodes"][:3]) or "-"
+
+
+def _until(date_us: int | None) -> str:
+    return "-" if date_us is None else clock(date_us / MICROSECONDS)
+
+
+_TABLES: dict[str, tuple[str, Sequence[str], Callable[[_Row], Sequence[object]]]] = {
+    "queues": (
+        "Queues",
+        ("queue", "waiting", "delayed", "handed", "assigned", "bytes", "consumers", "oldest"),
+        _queue,
+    ),
+    "held": ("Held topics", ("topic", "subscribers", "first of them"), _held),
+    "subscriptions": ("Subscriptions", ("subscription", "waiting", "handed", "consumers", "ends"), _subscription),
+    "channels": (
+        "Channels",
+        ("channel", "role", "home", "since", "modulator", "results", "lost", "faults", "worked"),
+        _channel,
+    ),
+    "sends": ("Sends", ("message", "destination", "state", "recipients", "expires"), _send),
+}
+
+
+_MARGIN = " " * 7
+
+
+def doctor(
+    *,
+    interface: Annotated[
+        str | None,
+        option("--interface -i", "Check only this interface.", "NAME", show_default="all that a node would use"),
+    ] = None,
+    listen_s: Annotated[
+        float, option("--listen-s", "How long to listen for other nodes; they announce every 1 to 5 s.", min=0.1)
+    ] = 6.0,
+    at: Node,
+    json: Json = False,
+) -> None:
+    """Check on each interface whether multicast and broadcast work, and say what to do if not.
+
+    Sends probes by every means, listens for them, and counts the other nodes that it hears. A full disk is reported. A
+    node that runs here is not disturbed. It is asked whether it has more neighbours than places for them, whether
+    subscriptions lost messages, and whether programs receive their messages. The exit code is 0 if at least one means
+    works.
+
+    For example:
+
+    * `carrypost doctor`
+
+    * `carrypost doctor --interface wlan0 --listen-s 20` while a node runs on the other machine
+    """
+    from carrypost.node.udp import channels  # noqa: PLC0415 - keeps --help quick
+
+    there = [each.name for each in channels.snapshot()]
+    if interface is not None and interface not in there:
+        raise LocalError(f"there is no interface {interface}; there are: {', '.join(there)}")
+    settings = at.settings()
+    if not json:
+        typer.echo(f"Listening for {listen_s:g} s …", err=True)
+    status = None
+    with contextlib.suppress(NodeError, TimeoutError):  # There is no node here.
+        status = at.ask("status")
+    findings = _findings(settings, interface, listen_s, status)
+    for finding in findings:
+        if json:
+            line(dataclasses.asdict(finding))
+        else:
+            show_finding(finding)
+    if not any(finding.works and not finding.remark for finding in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _findings(
+    settings: NodeSettings, interface: str | None, listen_s: float, status: Mapping[str, Any] | None
+) -> list[Finding]:
+    """Return what was found out in `listen_s`; `status` is that of a node that runs here."""
+    import asyncio  # noqa: PLC0415 - keeps --help quick
+
+    from carrypost.node import diagnosis  # noqa: PLC0415
+    from carrypost.node.diagnosis import examine, examine_disk  # noqa: PLC0415
+    from carrypost.node.udp import channels  # noqa: PLC0415
+
+    limits, own = settings.core.limits, status["node"] if status else ""
+    closed = bool(settings.core.sealing.closed)
+    found = asyncio.run(examine(settings.udp, interface, timeout_s=listen_s, limits=limits, own=own, closed=closed))
+    found += diagnosis.of_settings(settings.core)
+    chosen = settings.udp.interfaces if interface is None else (interface,)
+    for each in channels.selected(channels.snapshot(), chosen):
+        found += diagnosis.narrow(each, settings.core)
+    found += examine_disk(settings.data, status["store"]["failure"] if status else None)
+    return found + diagnosis.of_node(status, limits) if status else found
+
+
+def show_finding(finding: Finding) -> None:
+    """Show a finding to people; in colours, unless NO_COLOR is set."""
+    mark, colour = ("works", "green") if finding.works else ("fails", "red")
+    if finding.remark:
+        mark, colour = finding.remark, ""
+    head = " ".join(filter(None, (finding.interface, str(finding.means))))
+    typer.echo(styled(f"{mark:6} ", fg=colour or None, bold=True) + styled(head, bold=True))
+    for text in (finding.detail, finding.advice):
+        if text:
+            typer.echo(wrapped(styled(_MARGIN + text), _MARGIN))

@@ -16,20 +16,18 @@ from pathlib import Path
 
 import msgspec
 
-from carrypost.cli import _signals
-from carrypost.cli._exit import Exit, report
+from carrypost.attach.served_node import ServedNode
+from carrypost.cli import _exit
+from carrypost.cli._exit import Exit, report, wrapped
 from carrypost.cli._settings import NodeCommand
-from carrypost.cli._wrapping import wrapped
 from carrypost.daemon.metrics import server as metrics_server
 from carrypost.daemon.openwire.server import Server as OpenwireServer
 from carrypost.daemon.server import Server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready
 from carrypost.daemon.stomp.server import Server as StompServer
 from carrypost.errors import CarrypostError
-from carrypost.jms.served_node import ServedNode
-from carrypost.node.carrying import Carrying
 from carrypost.node.runtime import Node, collect_seldom
-from carrypost.node.settings import NodeSettings
+from carrypost.node.settings import Carrying, NodeSettings
 
 _ARGUMENTS_AT = slice(45, 47)
 """Place of the first and the last address of a process's arguments in `/proc/PID/stat`, after its name."""
@@ -66,7 +64,7 @@ async def _run(settings: NodeSettings, command: NodeCommand) -> int:
             metrics = await metrics_server.serve(served)
             collect_seldom()
             if came:
-                return _signals.exit_code(came[0])
+                return _exit.exit_code(came[0])
             if command.until_eof:
                 _end_at_eof(stopping)
             _reload_by_signal(Service(served.node, servers, command.settings))
@@ -94,12 +92,12 @@ def _heeding(stopping: asyncio.Event) -> Iterator[list[int]]:
         with contextlib.suppress(RuntimeError):  # The loop is closed, where signals cannot be held back.
             loop.call_soon_threadsafe(stopping.set)
 
-    for number in _signals.heeded():
+    for number in _exit.heeded():
         signal.signal(number, heed)
     try:
         yield came
     finally:
-        _signals.hold()
+        _exit.hold()
 
 
 def _end_at_eof(stopping: asyncio.Event) -> None:
@@ -115,7 +113,7 @@ def _end_at_eof(stopping: asyncio.Event) -> None:
 def _reload_by_signal(service: Service) -> None:
     """Let SIGHUP reload the settings from now on, unless it comes from a terminal that is closed, or is ignored."""
     number = getattr(signal, "SIGHUP", None)
-    if number in _signals.heeded() and not has_terminal():
+    if number in _exit.heeded() and not has_terminal():
         loop = asyncio.get_running_loop()
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(service.reload))
 

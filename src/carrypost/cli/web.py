@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _paths, _signals
-from carrypost.cli._extras import needs_pages, needs_records
-from carrypost.cli._options import option
+from carrypost.cli import _exit
+from carrypost.cli._options import needs_pages, needs_records, option, path_argument, path_option
 from carrypost.cli._output import line
 from carrypost.errors import LocalError, NodeError
 from carrypost.log.files import reason
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.node.settings import NodeSettings
-    from carrypost.web.app import App, Shown
-    from carrypost.web.live.routes import LiveRoutes
+    from carrypost.web.nodes import LiveRoutes
+    from carrypost.web.server import App, Shown
 
 PORT = 7007
 HOST = "127.0.0.1"
@@ -35,7 +34,7 @@ _GRACE_S = 0.5
 def web(
     paths: Annotated[
         list[Path] | None,
-        _paths.argument(
+        path_argument(
             "Records, folders of JSON lines, or campaigns; without any, those in the current folder and one below.",
             "[PATH]...",
         ),
@@ -43,15 +42,15 @@ def web(
     *,
     scenario: Annotated[
         Path | None,
-        _paths.option("--scenario", "Scenario of the runs; files that it names are looked for beside it.", "FILE"),
+        path_option("--scenario", "Scenario of the runs; files that it names are looked for beside it.", "FILE"),
     ] = None,
     positions: Annotated[
         Path | None,
-        _paths.option("--positions", "Places of nodes over time: CSV (node,t,x,y), or another trace.", "FILE"),
+        path_option("--positions", "Places of nodes over time: CSV (node,t,x,y), or another trace.", "FILE"),
     ] = None,
     node: Annotated[
         list[Path] | None,
-        _paths.option("--node -n", "Folder of a running node; several: each has a page.", "FOLDER"),
+        path_option("--node -n", "Folder of a running node; several: each has a page.", "FOLDER"),
     ] = None,
     port: Annotated[
         int | None, option("--port", f"Port; default: {PORT} or, if that is taken, a free one.", min=1, max=65535)
@@ -74,8 +73,8 @@ def web(
     * `carrypost web` shows your running node, the records here, and an example
     """
     needs_pages()
-    from carrypost.web.app import App  # noqa: PLC0415 - needed by this command only
-    from carrypost.web.live.routes import LiveRoutes  # noqa: PLC0415
+    from carrypost.web.nodes import LiveRoutes  # noqa: PLC0415
+    from carrypost.web.server import App  # noqa: PLC0415 - needed by this command only
 
     for given in filter(None, (scenario, positions)):
         if not given.is_file():
@@ -114,8 +113,7 @@ def _with_files(
             raise
         return (live,), f"There are pages of nodes only: {error}"
     from carrypost.web.campaigns import CampaignRoutes  # noqa: PLC0415 - needed by this command only
-    from carrypost.web.replay.routes import RunRoutes  # noqa: PLC0415
-    from carrypost.web.replay.runs import Runs  # noqa: PLC0415
+    from carrypost.web.runs import RunRoutes, Runs  # noqa: PLC0415
 
     runs = stack.enter_context(Runs(paths, positions, scenario))
     return (live, RunRoutes(runs), CampaignRoutes(paths, runs)), ""
@@ -162,7 +160,7 @@ def _serve(app: App, live: LiveRoutes, listening: socket.socket, *, open_browser
 
     import uvicorn  # noqa: PLC0415 - needs the extra
 
-    from carrypost.web.access import Access  # noqa: PLC0415 - likewise
+    from carrypost.web.server import Access  # noqa: PLC0415 - likewise
 
     access = Access(app.asgi, listening.getsockname()[1])
     _say_ready(access.url)
@@ -185,7 +183,7 @@ def _serve(app: App, live: LiveRoutes, listening: socket.socket, *, open_browser
             await live.close()
 
     try:
-        with _signals.orderly():
+        with _exit.orderly():
             asyncio.run(serve())
     except (KeyboardInterrupt, SystemExit):
         if not server.should_exit:

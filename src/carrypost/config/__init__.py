@@ -1,8 +1,7 @@
 """Frozen settings, checked when they are made; parses text, never files."""
 
-from carrypost.config.rules import differences, text_form
+from carrypost.config.rules import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S, differences, text_form
 from carrypost.config.settings import MTU_BYTES_MIN, Limits, Settings, parse
-from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
 
 __all__ = [
     "DAY_S",

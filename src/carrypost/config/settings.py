@@ -15,8 +15,24 @@ from collections.abc import Mapping
 from typing import Literal
 
 from carrypost.config.document import Document
-from carrypost.config.rules import Fields, changed, lifetime, number, patterns, size, table, text, texts, whole
-from carrypost.config.units import DAY_S, HOUR_S, KIB, MIB, UNBOUNDED, YEAR_S
+from carrypost.config.rules import (
+    DAY_S,
+    HOUR_S,
+    KIB,
+    MIB,
+    UNBOUNDED,
+    YEAR_S,
+    Fields,
+    changed,
+    lifetime,
+    number,
+    patterns,
+    size,
+    table,
+    text,
+    texts,
+    whole,
+)
 from carrypost.errors import ConfigError
 
 MTU_BYTES_MIN = 576

@@ -1,8 +1,11 @@
-"""A client of a protocol as a program of the node, less what differs between protocols.
+"""A client of a protocol as a program of the node, with its transactions and queues, whatever the protocol.
 
 Commands are processed one after the other, without waiting for durability: a command is confirmed when its work is
 durable. The client has one connection at the node, a session for its sends and one for each consumer. Nothing here
 depends on sockets: bytes are given to an `Output`.
+
+A transaction is what the client asked for between begin and commit, in memory and bounded. Queues of clients are
+temporary ones, and those that a consumer declares by using them.
 """
 
 from __future__ import annotations
@@ -11,27 +14,155 @@ import asyncio
 import hmac
 from abc import abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from carrypost.daemon.receiving import Receiving
-from carrypost.daemon.subscription import Subscription
-from carrypost.daemon.transactions import Transactions
-from carrypost.errors import CarrypostError, JMSException, JMSSecurityException, ResourceAllocationException
+from carrypost.daemon.receiving import Receiving, Subscription
+from carrypost.errors import (
+    CarrypostError,
+    IllegalArgumentException,
+    InvalidDestinationException,
+    JMSException,
+    JMSSecurityException,
+    ResourceAllocationException,
+)
+from carrypost.jms.declarations import ANYONE, declare, declared
+from carrypost.jms.destinations import TEMPORARY, Destination, NamedQueue, Queue, resolved
+from carrypost.jms.listener_calls import unserved
 from carrypost.jms.provider import Perform, Program
-from carrypost.jms.reports import unserved
 from carrypost.log.events import Unserved
 from carrypost.log.journal import Durability
-from carrypost.messaging.program_commands import Disconnect, OpenSession
+from carrypost.messaging.commands import Declare
+from carrypost.messaging.program_commands import DeclareQueue, Disconnect, OpenSession
 
 if TYPE_CHECKING:
-    from carrypost.daemon.connection import Output
+    from collections.abc import Collection, Iterable
+
+    from carrypost.daemon.receiving import Output
     from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
     from carrypost.log.events import Handed
     from carrypost.messaging.commands import Ack
 
-C = TypeVar("C")
+
 S = TypeVar("S", bound=Subscription)
+TRANSACTIONS_MAX: Final = 16
+"""Transactions that one client may have open."""
+MESSAGES_MAX: Final = 10_000
+"""Messages that one transaction may send, and messages that it may acknowledge or refuse."""
+
+
+class Transaction(Generic[S]):
+    """One transaction; a message is acknowledged or refused once, however often its client says so."""
+
+    def __init__(self) -> None:
+        self.drafts: list[Draft] = []
+        self._sent_bytes = 0
+        self.acknowledged: dict[S, dict[int, Handed]] = {}
+        """By number, as each subscription was handed them."""
+        self.refused: dict[S, dict[int, Handed]] = {}
+        """Refused messages, likewise."""
+        self.dead: set[int] = set()
+        """Numbers of refused messages that must not come again."""
+        self._settled = 0
+        """Number of messages that are acknowledged or refused."""
+        self.failure: CarrypostError | None = None
+        """An error that the client was not told of; the transaction cannot be committed."""
+
+    def send(self, draft: Draft, nbytes: int, bytes_max: int) -> None:
+        """Add a message of this size, headers included, if there is room."""
+        self._sent_bytes += nbytes
+        if self._sent_bytes > bytes_max:
+            raise ResourceAllocationException(
+                f"a transaction has at most {bytes_max:,} bytes (messaging.draft_bytes_max)"
+            )
+        if len(self.drafts) >= MESSAGES_MAX:
+            raise ResourceAllocationException(f"a transaction sends at most {MESSAGES_MAX:,} messages")
+        self.drafts.append(draft)
+
+    def acknowledge(self, subscription: S, handed: Iterable[Handed]) -> None:
+        """Add acknowledged messages."""
+        self._settle(self.acknowledged.setdefault(subscription, {}), handed)
+
+    def refuse(self, subscription: S, handed: Collection[Handed], *, dead: bool) -> None:
+        """Add refused messages; `dead`: they must not come again."""
+        self._settle(self.refused.setdefault(subscription, {}), handed)
+        if dead:
+            self.dead.update(each.number for each in handed)
+
+    def _settle(self, settled: dict[int, Handed], handed: Iterable[Handed]) -> None:
+        before = len(settled)
+        settled.update((each.number, each) for each in handed)
+        self._settled += len(settled) - before
+        if self._settled > MESSAGES_MAX:
+            raise ResourceAllocationException(
+                f"a transaction acknowledges or refuses at most {MESSAGES_MAX:,} messages: commit more often"
+            )
+
+
+class Transactions(Generic[S]):
+    """The open ones of one client, by the names that it gave them."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Transaction[S]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._open
+
+    def begin(self, name: str) -> None:
+        """Open one more."""
+        if name in self._open:
+            raise IllegalArgumentException(f"the transaction {name!r} has begun already"[:200])
+        if len(self._open) >= TRANSACTIONS_MAX:
+            raise ResourceAllocationException(f"a client has at most {TRANSACTIONS_MAX} transactions open")
+        self._open[name] = Transaction()
+
+    def get(self, name: str | None) -> Transaction[S] | None:
+        """Return the transaction of this name; None for no name."""
+        return None if name is None else self._named(name)
+
+    def end(self, name: str) -> Transaction[S]:
+        """Remove the one that is committed or rolled back, and return it."""
+        found = self._named(name)
+        del self._open[name]
+        return found
+
+    def _named(self, name: str) -> Transaction[S]:
+        found = self._open.get(name)
+        if found is None:
+            raise IllegalArgumentException(f"there is no transaction {name!r}: begin it first"[:200])
+        return found
+
+
+TEMPORARIES_MAX = 100
+"""Temporary destinations that one client may have."""
+
+
+async def consumed(provider: Provider, meant: Destination, *, declares: bool) -> Destination:
+    """Return the destination of a consumer: an unknown queue is declared here, if that is allowed."""
+    try:
+        return await resolved(provider, meant)
+    except InvalidDestinationException:
+        if not (isinstance(meant, NamedQueue) and declares):
+            raise
+        asked = declared(provider.node_info.node, meant.queue_name, "never", None, "fair", receivers=ANYONE)
+        return await declare(provider, asked, advertise=True)
+
+
+async def temporary_queue(provider: Provider, connection: int, number: int) -> Queue:
+    """Return a new queue that ends with a connection, of this number among those of the connection."""
+    name = temporary_name(provider, connection, number)
+    await provider.execute(DeclareQueue(Declare(name, connection=connection)))
+    return Queue(f"{name}@{provider.node_info.node}")
+
+
+def temporary_name(provider: Provider, connection: int, number: int) -> str:
+    """Return a name that no other incarnation of the node gives, and no other connection."""
+    if number > TEMPORARIES_MAX:
+        raise ResourceAllocationException(f"a client has at most {TEMPORARIES_MAX} temporary destinations")
+    return f"{TEMPORARY}{provider.now_us():x}-{connection}-{number}"
+
+
+C = TypeVar("C")
 
 
 class Options(NamedTuple):

@@ -1,7 +1,12 @@
-"""The receiving side of a client: messages from the node wait here until the client reads, in order.
+"""The receiving side of a client: its consumers, and messages from the node, which wait here until the client reads.
 
-They wait within the credit of the client's consumers. All that is acknowledged in one turn of the loop is one unit of
-work.
+A consumer is a session of the node (`Subscription`): it has what the node handed it, and what the client has not
+acknowledged. The node hands over as much as the client may have unacknowledged: what the client is done with makes
+room.
+
+Messages wait in order, within the credit of the client's consumers (`Receiving`). All that is acknowledged in one turn
+of the loop is one unit of work. A message is mapped and encoded once for all clients of a node that get it at about the
+same time (`Copies`). The last 1 MiB is kept. What differs between protocols is elsewhere.
 """
 
 from __future__ import annotations
@@ -12,25 +17,150 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sized
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from carrypost.daemon.subscription import Subscription
 from carrypost.errors import CarrypostError, JMSException
 from carrypost.jms.provider import Perform
 from carrypost.log.journal import Durability
-from carrypost.messaging.commands import Late
-from carrypost.messaging.program_commands import CloseSession, Recover, Release
+from carrypost.messaging.commands import Ack, Late, Receive, Subscribe
+from carrypost.messaging.program_commands import CloseSession, Consume, Credit, OpenSession, Recover, Release
+from carrypost.model import address
 
 if TYPE_CHECKING:
-    from carrypost.daemon.connection import Output
-    from carrypost.daemon.copies import Copies
+    from collections.abc import Iterable
+
     from carrypost.jms.provider import Provider
     from carrypost.log.events import Handed
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.model.ids import MessageId
+
+
+V = TypeVar("V")
+B = TypeVar("B", bound=Sized)
+_BYTES_MAX = 1024 * 1024
+
+
+class Output(Protocol):
+    """The connection to a client, which takes the bytes for it."""
+
+    def admit(self) -> str:
+        """Count the client, whose first command is valid; return why it cannot be served, or an empty text."""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, in order."""
+
+    @property
+    def is_full(self) -> bool:
+        """True while the client does not read what was written."""
+
+    async def drained(self) -> None:
+        """Wait while the client does not read."""
+
+    def end(self) -> None:
+        """Close the connection, once everything is written."""
+
+
+class Copies(Generic[V, B]):
+    """Messages that clients of one node got lately, by message and version of the protocol."""
+
+    def __init__(self, provider: Provider, encode: Callable[[Descriptor, bytes, V], B]) -> None:
+        self._provider, self._encode = provider, encode
+        self._kept: dict[tuple[MessageId, V], B] = {}
+        self._bytes = 0
+
+    async def rest(self, handed: Handed, body: bytes | None, version: V) -> B | None:
+        """Return a message's bytes; None if the message is gone. Without a `body` the provider has it."""
+        descriptor = handed.descriptor
+        kept = self._kept.get((descriptor.id, version))
+        if kept is not None:
+            return kept
+        if body is None:
+            body = await self._provider.payload(descriptor)
+        return None if body is None else self._keep(descriptor, body, version)
+
+    def _keep(self, descriptor: Descriptor, body: bytes, version: V) -> B:
+        made = self._encode(descriptor.original, body, version)
+        if len(made) <= _BYTES_MAX and (descriptor.id, version) not in self._kept:
+            self._kept[descriptor.id, version] = made
+            self._bytes += len(made)
+            while self._bytes > _BYTES_MAX:
+                self._bytes -= len(self._kept.pop(next(iter(self._kept))))
+        return made
+
+
+class Subscription:
+    """An open consumer of a client."""
+
+    def __init__(self, session: int, consumer: int, prefetch: int) -> None:
+        self.session, self.consumer, self._prefetch = session, consumer, prefetch
+        self._held: dict[int, Handed] = {}
+        """Messages that were handed over and not acknowledged, by number; numbers rise."""
+        self.unread: dict[int, None] = {}
+        """Numbers of those that were not written to the client."""
+
+    def begin(self, provider: Provider) -> None:
+        """Let the node hand over as much as the client may have."""
+        self.grant(provider, self._prefetch, provider.node_info.settings.prefetch_bytes)
+
+    def grant(self, provider: Provider, messages: int, nbytes: int) -> None:
+        """Let the node hand over this much more."""
+        provider.tell(Credit(self.consumer, messages, nbytes))
+
+    def hand(self, handed: Handed) -> None:
+        """Note what the node hands over."""
+        self._held[handed.number] = handed
+        self.unread[handed.number] = None
+
+    def holds(self, number: int) -> bool:
+        """Return True if a message was not acknowledged, and is still the client's."""
+        return number in self._held
+
+    def through(self, number: int) -> list[Handed]:
+        """Return the messages up to this number."""
+        return list(takewhile(lambda each: each.number <= number, self._held.values()))
+
+    def ack(self, handed: Iterable[Handed], *, late: Late = Late.REFUSE) -> Ack:
+        """Return an acknowledgement of these messages."""
+        return Ack(self.session, tuple(each.number for each in handed), late=late)
+
+    def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
+        """Make room for more: the client is done with these."""
+        self.make_room(provider, self.withdraw(handed))
+
+    def withdraw(self, handed: Iterable[Handed]) -> list[Handed]:
+        """Return those of these messages that the client still had; it has them no longer."""
+        found = [each for each in handed if self._held.pop(each.number, None) is not None]
+        for each in found:
+            self.unread.pop(each.number, None)
+        return found
+
+    def make_room(self, provider: Provider, withdrawn: Collection[Handed]) -> None:
+        """Let the node hand over as many messages as were withdrawn."""
+        if withdrawn:
+            self.grant(provider, len(withdrawn), sum(each.descriptor.length for each in withdrawn))
+
+
+async def opened(provider: Provider, connection: int, wanted: Subscribe | Receive) -> tuple[int, int]:
+    """Open a session of a connection, with one consumer; return both numbers."""
+    session = await provider.execute(OpenSession(connection))
+    try:
+        return session, await provider.execute(Consume(session, wanted))
+    except JMSException:
+        await provider.execute(CloseSession(session))
+        raise
+
+
+def remote_prefetch(provider: Provider, wanted: Subscribe | Receive) -> int | None:
+    """Return how many messages a consumer of another node's queue takes along; None for other consumers."""
+    info = provider.node_info
+    if not isinstance(wanted, Receive) or address.addressee(wanted.destination) == info.node:
+        return None
+    return max(info.settings.prefetch_remote, 1)
+
 
 _log = logging.getLogger("carrypost.daemon")
 S = TypeVar("S", bound=Subscription)
-V = TypeVar("V")
-B = TypeVar("B", bound=Sized)
 
 
 class Receiving(ABC, Generic[S, V, B]):

@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carrypost.emu.records.files import Records
+    from carrypost.emu.records import Records
     from carrypost.emu.runs import run
-    from carrypost.emu.scenario.scenario import Scenario
+    from carrypost.emu.scenario import Scenario
     from carrypost.emu.verify.bound import flood_bound
 
 __all__ = ["Records", "Scenario", "flood_bound", "run"]
 
-_HOMES = {"Records": "records.files", "Scenario": "scenario.scenario", "flood_bound": "verify.bound", "run": "runs"}
+_HOMES = {"Records": "records", "Scenario": "scenario", "flood_bound": "verify.bound", "run": "runs"}
 
 
 def __getattr__(name: str) -> object:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from carrypost.emu.arguments import check_seed, seed_of
 from carrypost.emu.engine.world import Emulation, MakeApplication, Progress, run_attributes
+from carrypost.emu.inputs import read_inputs
 from carrypost.emu.population.run import PopulationRun
-from carrypost.emu.records.files import ROWS_MAX, Records, Sink
-from carrypost.emu.scenario.checks import check_seed, seed_of
-from carrypost.emu.scenario.inputs import read_inputs
-from carrypost.emu.scenario.scenario import Scenario
+from carrypost.emu.records import ROWS_MAX, Records, Sink
+from carrypost.emu.scenario import Scenario
 from carrypost.errors import LocalError
 from carrypost.log.record import Kind, Record
 from carrypost.traces.contacts import Contact

@@ -1,8 +1,13 @@
-"""The timers of every neighbour, one table each, and the time at which the first of them is due.
+"""Time on a host: its own time and the date, and the timers of every neighbour with the first that is due.
 
 A part that has to act later arms a timer in the link's table, and cancels it or arms it again when it has acted. `due`
 is read-only (its type has no assignment), so nothing is due that was not armed here, and no part can forget to inform
 the others: the host wakes in time because of the tables alone.
+
+`HostTime` has two times: the host's own, which never decreases, and the date, which others read. Every timer runs by
+the host's own time. Dates of descriptors and of control items are those of the system's clock, which may be set back:
+then the host's own time continues, and is ahead of dates by its `lead_us`. A date that comes from others is converted
+where it enters the state of the host, and a time of the host where it leaves.
 """
 
 # The problem. A host asks after every step when to wake, and steps are far more frequent than
@@ -24,6 +29,10 @@ the others: the host wakes in time because of the tables alone.
 #
 # What must hold: the bound may be early but never late. A late bound is a host that sleeps through
 # a timeout.
+
+# Why two times. A clock that ran an hour ahead and was set right must not keep the node's messages
+# an hour ahead, since others refuse them. But timers that were set by the wrong time are all over
+# the host. If its time went back by an hour, each of them would be an hour late.
 
 from __future__ import annotations
 
@@ -166,3 +175,31 @@ class Schedule:
             if due_us < bound_us:
                 bound_us = due_us
         self.bound_us = bound_us
+
+
+class HostTime:
+    """The own time and the date of the current step."""
+
+    __slots__ = ("date_us", "lead_us", "now_us")
+
+    def __init__(self) -> None:
+        self.now_us = self.date_us = 0
+        self.lead_us = 0
+        """Time by which the host's own time is ahead of dates."""
+
+    def begin(self, now: int) -> None:
+        """Begin a step at this time of the host."""
+        self.now_us, self.date_us = now, max(now - self.lead_us, 0)
+
+    def clock_stepped(self, delta_us: int) -> int:
+        """Set dates forward or back; return the time by which the host's own time jumps forward."""
+        before_us, self.lead_us = self.lead_us, max(self.lead_us - delta_us, 0)
+        return delta_us - before_us + self.lead_us
+
+    def date_of(self, own_us: int) -> int:
+        """Return a time of this host as a date."""
+        return max(own_us - self.lead_us, 0) if own_us < NEVER else own_us
+
+    def own_time(self, date_us: int | None) -> int:
+        """Return a date as a time of this host; `NEVER` if there is none."""
+        return NEVER if date_us is None or date_us >= NEVER else date_us + self.lead_us

@@ -20,26 +20,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from carrypost.application.circle_commands import CircleCommands
+from carrypost.application.circles import CircleCommands
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.discovery.neighbour import LINKED
 from carrypost.gossip.draft import Draft
-from carrypost.gossip.holdings.copy_states import CopyState, state_of
+from carrypost.gossip.holdings.cache import CopyState, state_of
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers.accounts import FRAME
-from carrypost.gossip.transfers.host_context import HostContext
+from carrypost.gossip.transfers.link import HostContext
 from carrypost.gossip.wire import frames as fr
-from carrypost.host.held import HeldCopy, holding
-from carrypost.host.overview import Overview, overview
+from carrypost.host.overview import HeldCopy, Overview, holding, overview
 from carrypost.host.parts import Parts
 from carrypost.log.events import Delivery, Reason
-from carrypost.messaging.programs import MessagingCommands
+from carrypost.messaging.messaging import MessagingCommands
+from carrypost.model.address import as_given
 from carrypost.model.descriptor import Ordering
+from carrypost.model.descriptor_values import Privilege, privilege
 from carrypost.model.pattern import entry, whole_destination
-from carrypost.model.privilege import Privilege, privilege
-from carrypost.model.recipient_lists import as_given
 from carrypost.overlay.commands import OverlayCommands
-from carrypost.security.entropy import from_system
+from carrypost.security.identity import from_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.wire.pieces import Blank
-    from carrypost.island.routes import Graph
+    from carrypost.island.links import Graph
     from carrypost.log.events import Event
     from carrypost.log.journal import Batch, Key, Value
     from carrypost.messaging.commands import UnitOfWork
@@ -57,8 +56,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.order.groups import Registry
     from carrypost.overlay.modulators.modulator import Meter
-    from carrypost.security.entropy import Entropy
-    from carrypost.security.identity import Identity
+    from carrypost.security.identity import Entropy, Identity
 
 
 T = TypeVar("T")

@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.discovery.neighbours import Neighbours
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.arrivals import Arrivals
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.removals import Removals
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrivals, Removals
+    from carrypost.gossip.transfers.link import HostContext, Link
     from carrypost.host.units_of_work import UnitsOfWork
     from carrypost.log.journal import Batch
     from carrypost.model.ids import MessageId

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from carrypost.application.publishing import Publisher
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.gossip.wire.pieces import Packed
     from carrypost.messaging.commands import UnitOfWork
     from carrypost.model.descriptor import Descriptor

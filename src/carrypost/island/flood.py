@@ -5,7 +5,7 @@
 # once per host: 100 copies among 100 hosts. Periodic repetition, which OLSR uses against loss,
 # costs the same when nothing changes.
 #
-# The way chosen. As in OLSR, each host chooses relays among its neighbours (`relays`), and a record
+# The way chosen. As in OLSR, each host chooses relays among its neighbours (`choose`), and a record
 # is passed on only by hosts that the sender chose. It is sent once. Loss is repaired instead of
 # anticipated: neighbours send each other a digest of all they know, and where two differ for longer
 # than a record is on its way, they compare. In still networks nothing but the digest travels: 1.4
@@ -33,11 +33,10 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.transfers import signed
-from carrypost.gossip.transfers.accounts import LOOKS, RECORDS_PER_S, SIGNATURE
-from carrypost.gossip.transfers.budget import Budget
+from carrypost.gossip.transfers.accounts import LOOKS, RECORDS_PER_S, SIGNATURE, Budget
 from carrypost.gossip.transfers.link import Link
-from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
-from carrypost.island.records import WHATEVER, Entry, Table, packed_prefixes, prefixes
+from carrypost.gossip.wire.frames import FINGERPRINT_BYTES, HEAD_BYTES, LinkRecord, LinkState, cut
+from carrypost.island.links import WHATEVER, Entry, Table, packed_prefixes, prefixes
 from carrypost.model.ids import PREFIX_BYTES, NodeId, node_prefix
 from carrypost.model.times import NEVER
 
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from random import Random
 
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
 
 JITTER_US = 50_000
 """Longest delay before a record is passed on."""

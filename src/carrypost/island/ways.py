@@ -37,22 +37,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from carrypost.gossip.acked.acked import STRAIGHT_US
+from carrypost.gossip.holdings.cache import ISLAND
 from carrypost.gossip.holdings.copies import Copy
-from carrypost.gossip.holdings.owners import ISLAND
 from carrypost.gossip.slots import bits
 from carrypost.log.events import Reason
+from carrypost.model.descriptor_values import recipients
 from carrypost.model.ids import NodeId, node_prefix
-from carrypost.model.recipients import recipients
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Sequence
 
     from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.link import HostContext, Link
+    from carrypost.island.links import Routes
     from carrypost.island.relaying import Relaying
-    from carrypost.island.routes import Routes
     from carrypost.model.ids import MessageId
 
 WITHHELD_US_MAX = 60_000_000

@@ -11,11 +11,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import IllegalStateException, JMSException, ResourceAllocationException
-from carrypost.jms.caller import Caller
+from carrypost.jms.declarations import Temporaries
+from carrypost.jms.listener_calls import Caller, Reports, unserved
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
-from carrypost.jms.reports import Reports, unserved
 from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
-from carrypost.jms.temporary import Temporaries
 from carrypost.log.events import ClaimLost, OverlayTold, Unserved
 from carrypost.messaging.program_commands import Disconnect, OpenSession
 

@@ -1,23 +1,84 @@
-"""`Consumer`: receives the messages of one subscription or queue, by `receive`, by ``async for``, or by a listener."""
+"""`Consumer`, `Job` and `QueueBrowser`: they receive, process and look at the messages of a subscription or queue.
+
+A consumer receives by `receive`, by ``async for``, or by a listener. A job is a message that is processed in a block,
+whose failure ends neither its program nor the loop around it.
+
+A browser shows the messages that wait in a queue, and takes none. At the node that manages the queue it shows the queue
+itself. Elsewhere it asks that node for a snapshot, and shows its messages as far as they arrive, with the snapshot's
+age.
+"""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
 
-from carrypost.errors import IllegalArgumentException, IllegalStateException
+from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.java_names import JavaNamed
 from carrypost.jms.durations import Duration, in_seconds, seconds
-from carrypost.jms.jobs import Job
+from carrypost.jms.mapping import from_browsed
+from carrypost.jms.messages import Message
 from carrypost.jms.messages.message import check_individual
+from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from carrypost.jms.destinations import Destination
+    from carrypost.jms.destinations import Destination, Queue
     from carrypost.jms.intake import Intake, Listener
-    from carrypost.jms.messages import Message
     from carrypost.jms.session import Session
     from carrypost.log.events import OverlayState
+    from carrypost.model.descriptor import Descriptor
     from carrypost.overlay.modulators.modulator import Modulator
+
+
+_log = logging.getLogger("carrypost.jms")
+
+
+class Job(JavaNamed):
+    """A message and the block that processes it, entered by ``async with``; made by `Consumer.processing`.
+
+    It may be entered in another task, so that several jobs are processed at the same time.
+    """
+
+    def __init__(self, message: Message) -> None:
+        self._message = message
+        self._block: AbstractAsyncContextManager[Message] | None = None
+
+    async def __aenter__(self) -> Message:
+        if self._block is not None:
+            raise IllegalStateException("this job was entered before: a message that failed comes again as another job")
+        self._block = Message.processing(self._message)
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        assert self._block is not None
+        try:
+            await self._block.__aexit__(kind, error, traceback)
+        except JMSException as failed:  # It could not be acknowledged, for example because its lease is over.
+            error = failed
+        if not isinstance(error, Exception):
+            return False
+        _log.warning("a program failed with %r: %r", self._message, error, exc_info=error)
+        return True
+
+    def __repr__(self) -> str:
+        return f"<Job of {self._message!r}>"
+
+    def __del__(self) -> None:
+        if self._block is None:
+            warnings.warn(
+                f"{self!r} was never entered, so its message is not acknowledged: write `async with job as message:`, "
+                "or `with job as message:` in a blocking program",
+                RuntimeWarning,
+                2,
+                source=self,
+            )
+
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -199,3 +260,85 @@ class Consumer(JavaNamed):
 
 JMSConsumer = Consumer
 """As JMS calls it."""
+
+
+class QueueBrowser(JavaNamed):
+    """A view of the messages that wait in a queue; made by `Context.create_browser`. Every iteration looks anew."""
+
+    def __init__(self, session: Session, queue: Queue, selector: str | None) -> None:
+        self._session, self._queue, self._selector = session, queue, selector
+        self._taken_us = 0
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that it browses."""
+        return self._queue
+
+    @property
+    def message_selector(self) -> str | None:
+        """The selector that its messages fulfil; None if there is none."""
+        return self._selector
+
+    @property
+    def taken_at(self) -> float | None:
+        """The time of the manager's last snapshot, in seconds since 1970 by its clock; None: there is none yet."""
+        return self._taken_us / MICROSECONDS or None
+
+    @property
+    def age(self) -> float | None:
+        """The age of the snapshot in seconds; None: there is none yet."""
+        passed_us = self._session.units.provider.now_us() - self._taken_us
+        return max(0, passed_us) / MICROSECONDS if self._taken_us else None
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages()
+
+    async def messages(self, timeout: Duration | None = None) -> AsyncIterator[Message]:
+        """Iterate over the waiting messages, in the order of assignment; ends if nothing more comes for `timeout`.
+
+        On the manager's node all of them are here. Elsewhere an iteration without a timeout waits for the manager's
+        answer, and for the messages, but not longer than the node does: an hour, and ten seconds for each message.
+        """
+        limit_s = None if timeout is None else seconds(timeout, "a timeout")
+        self._check()
+        await self._session.units.ready()
+        enumeration = await self._session.enumerate(self._queue, self._selector)
+        try:
+            while True:
+                self._taken_us = enumeration.taken_us or self._taken_us
+                while enumeration.waiting:
+                    message = await self._read(enumeration.waiting.popleft())
+                    if message is not None:
+                        yield message
+                        self._check()
+                if enumeration.complete or not await enumeration.more(limit_s):
+                    return
+                if enumeration.ended:
+                    raise IllegalStateException(enumeration.ended)
+        finally:
+            self._session.forget_enumeration(enumeration)
+
+    def _check(self) -> None:
+        self._session.units.check()
+        if self._closed:
+            raise IllegalStateException("this browser is closed: create another")
+
+    async def _read(self, descriptor: Descriptor) -> Message | None:
+        """Return the message; None if it is gone meanwhile, or dead."""
+        provider = self._session.units.provider
+        payload = await provider.payload(descriptor) if descriptor.alive(provider.now_us()) else None
+        return None if payload is None else from_browsed(descriptor, payload, self._session.caller.kinds)
+
+    async def close(self) -> None:
+        """Close the browser. Idempotent."""
+        self._closed = True
+
+    def __repr__(self) -> str:
+        return f"<QueueBrowser of {self._queue!r}{', closed' if self._closed else ''}>"

@@ -2,38 +2,249 @@
 
 Calls that involve the node are awaited; messages, destinations and producers are made by plain calls. A context is
 opened by ``async with``, or by awaiting it, and closed at the end of that block or by `close`.
+
+Its bases create consumers, and declare topics on the node (`messaging.held_topics`). Its circles are groups of nodes
+whose topics only members can read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from carrypost.errors import TransactionInProgressException
-from carrypost.jms import queue_declaration, requestor
-from carrypost.jms.circles import ContextCircles
-from carrypost.jms.consumer_creation import ConsumerCreation
+from carrypost.application.circle_state import CircleView
+from carrypost.errors import InvalidDestinationException, NameAlreadyBoundException, TransactionInProgressException
+from carrypost.jms import declarations, requestor
+from carrypost.jms.consumer import Consumer, QueueBrowser
 from carrypost.jms.consumer_options import ConsumerOptions, queue_selector
-from carrypost.jms.destinations import Destination, Queue, as_destination, as_queue, named, resolved
+from carrypost.jms.context_sessions import Openable, ValueFactory
+from carrypost.jms.destinations import (
+    RESERVED,
+    Destination,
+    HeldTopic,
+    Queue,
+    Topic,
+    as_destination,
+    as_queue,
+    check_one,
+    named,
+    resolved,
+)
 from carrypost.jms.durations import Duration
 from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import Message
-from carrypost.jms.messages.properties import PropertyValue
-from carrypost.jms.modes import DeliveryMode, SessionMode
-from carrypost.jms.producer import Body, Producer
-from carrypost.jms.queue_browser import QueueBrowser
+from carrypost.jms.messages.headers_and_properties import PropertyValue
+from carrypost.jms.modes import Acknowledge, DeliveryMode, SessionMode
+from carrypost.jms.producer import Body, Producer, send_options
 from carrypost.jms.requestor import Request
-from carrypost.jms.send_options import send_options
-from carrypost.messaging.program_commands import AddCard, EndQueue, MakeCard, Unsubscribe
+from carrypost.messaging import program_commands as do
+from carrypost.messaging.namespace import Bind
+from carrypost.messaging.program_commands import (
+    AddCard,
+    BindName,
+    DeclareTopic,
+    EndQueue,
+    EndTopic,
+    MakeCard,
+    Unsubscribe,
+)
+from carrypost.model import address
+from carrypost.model.headers import DESTINATION_MAX
+from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
+    from carrypost.jms.declarations import TemporaryQueue, TemporaryTopic
+    from carrypost.jms.listener_calls import ExceptionListener
     from carrypost.jms.provider import Provider
-    from carrypost.jms.reports import ExceptionListener
     from carrypost.jms.sent import Sent
-    from carrypost.jms.temporary import TemporaryQueue, TemporaryTopic
-    from carrypost.messaging.placement import Policy
-    from carrypost.model.ids import NodeId
+    from carrypost.messaging.placement_and_discovery import Policy
+    from carrypost.overlay.modulators.modulator import Modulator
+
+
+class ContextCircles:
+    """Commands about circles. Circles have names that this node gave them."""
+
+    def __init__(self, provider: Callable[[], Awaitable[Provider]]) -> None:
+        self._provider = provider
+
+    async def found(self, name: str) -> str:
+        """Found a circle of which this node is the owner; return its id."""
+        return await (await self._provider()).execute(do.FoundCircle(name))
+
+    async def invite(self, circle: str, *, to: str | None = None, days: float = 30, fresh: bool = False) -> str:
+        """Return a code with which a node joins; with the card `to`, that node alone can use it.
+
+        Everybody who sees a code without `to` can join until the next removal, or for `days`. `fresh`: begin an epoch
+        first, so that the newcomer reads nothing older.
+        """
+        return await (await self._provider()).execute(do.InviteToCircle(circle, to, days, fresh))
+
+    async def join(self, code: str, *, root: str | None = None) -> str:
+        """Join the circle of a code; return the name that it has here. With the `root`, this node is an owner, too."""
+        return await (await self._provider()).execute(do.JoinCircle(code, root or ""))
+
+    async def remove(self, circle: str, node: str) -> None:
+        """Remove a node, and begin an epoch: it reads nothing that members send from then on."""
+        await (await self._provider()).execute(do.RemoveFromCircle(circle, NodeId(node)))
+
+    async def rotate(self, circle: str) -> None:
+        """Begin a new epoch."""
+        await (await self._provider()).execute(do.RotateCircle(circle))
+
+    async def leave(self, circle: str) -> None:
+        """Leave a circle, and delete its secrets on this node."""
+        await (await self._provider()).execute(do.LeaveCircle(circle))
+
+    async def export(self, circle: str) -> str:
+        """Return the seed of the root, for a safe. Whoever has it can act as an owner."""
+        return await (await self._provider()).execute(do.ExportCircle(circle))
+
+    async def show(self) -> tuple[CircleView, ...]:
+        """Return the circles of this node."""
+        return await (await self._provider()).execute(do.ShowCircles())
+
+    async def members(self, circle: str) -> tuple[NodeId, ...]:
+        """Return the listed members of a circle."""
+        return next((each.members for each in await self.show() if circle in (each.name, each.id)), ())
+
+
+class TopicDeclaration(ValueFactory):
+    """The part of a context that makes its node the holder of topics."""
+
+    async def declare_topic(self, name: str, *, advertise: bool = True) -> Topic:
+        """Make this node the holder of a topic, ``NAME@NODE``. Repeated, it keeps the topic and its subscribers.
+
+        Subscribers enrol with this node, and publications are sent to it. It forwards each to the subscribers, in one
+        message that lists them. The topic outlives context and program, until `end_topic`. It is bound to its name in
+        the directory, which is advertised to other nodes unless `advertise` is false.
+        """
+        found = named(name, "the name of a topic")
+        if "@" in found or found.startswith(RESERVED):
+            raise InvalidDestinationException(
+                "a held topic is declared by its name alone, and this node is added to it: the name must not "
+                f"contain '@' or begin with {RESERVED!r}, as {found!r} does"
+            )
+        check_one(Topic(found))
+        self._opened()
+        provider = (await self._ready()).units.provider
+        destination = address.holder(found, provider.node_info.node)
+        if len(destination.encode()) > min(DESTINATION_MAX, provider.node_info.limits.destination_bytes_max):
+            raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
+        await provider.execute(DeclareTopic(found))
+        with suppress(NameAlreadyBoundException):  # It was declared before, or the program knows.
+            await provider.execute(BindName(Bind(found, destination, advertise=advertise)))
+        return HeldTopic(address.queue_name(found, provider.node_info.node))
+
+    async def end_topic(self, topic: Topic | str) -> None:
+        """Stop holding a topic of this node, and unbind its names here: its subscribers get nothing further.
+
+        Raises `InvalidDestinationException` if this node does not hold it.
+        """
+        found = as_destination(topic)
+        if not isinstance(found, HeldTopic):
+            raise InvalidDestinationException(f"end_topic requires a topic, made by declare_topic, not {topic!r}"[:200])
+        self._opened()
+        await (await self._ready()).units.provider.execute(EndTopic(found.address))
+
+
+Relocation = Literal["strict", "stateless", "lossy", "light"]
+
+
+class ConsumerCreation(TopicDeclaration):
+    """The part of a context that creates consumers of topics, channels and queues."""
+
+    def create_consumer(
+        self,
+        destination: Destination | str,
+        selector: str | None = None,
+        *,
+        no_local: bool = False,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> Openable[Consumer]:
+        """Return a consumer of a topic or a queue, to be awaited or entered by ``async with``; it lasts while open.
+
+        `selector`: receive only messages that match it; other messages of a queue wait for other consumers.
+        `no_local`: leave out messages of this connection. `patterns`: receive only messages whose attributes match
+        these regular expressions. Both are for topics. `prefetch`: number of messages that the node hands over ahead of
+        the program. With 1, at most one message is in doubt after a crash. With 0, for queues, the node requests a
+        message only while `receive` waits, and leaves the rest to other consumers.
+
+        `acknowledge`: the mode of this consumer alone, in a session of its own, which closes with it: "auto", "client",
+        "dups-ok" or "individual". Raises `IllegalStateException` in a transacted context.
+
+        For a channel, the consumer's home broker runs the selector, or the `modulator`, on every event. `relocation`
+        selects how its seat moves to another broker: "strict" loses nothing; "stateless", "lossy" and "light" give up
+        the modulator's state, events, or both. Raises `IllegalStateException` if the overlay is off.
+        """
+        return self._opening(
+            "create_consumer", destination, selector=selector, no_local=no_local, patterns=patterns, prefetch=prefetch,
+            modulator=modulator, relocation=relocation, acknowledge=acknowledge,
+        )  # fmt: skip
+
+    def create_durable_consumer(
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None = None,
+        *,
+        no_local: bool = False,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> Openable[Consumer]:
+        """Return a consumer of a durable subscription, which collects messages while it has none, until `unsubscribe`.
+
+        It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
+        selector creates it anew; another modulator, for a channel, replaces its present one.
+        """
+        return self._opening(
+            "create_durable_consumer", topic, name, durable=True, selector=selector, no_local=no_local,
+            patterns=patterns, prefetch=prefetch, modulator=modulator, relocation=relocation, acknowledge=acknowledge,
+        )  # fmt: skip
+
+    def create_shared_consumer(
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None = None,
+        *,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> Openable[Consumer]:
+        """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
+        return self._opening(
+            "create_shared_consumer", topic, name, shared=True, selector=selector, patterns=patterns, prefetch=prefetch,
+            modulator=modulator, relocation=relocation, acknowledge=acknowledge,
+        )  # fmt: skip
+
+    def create_shared_durable_consumer(
+        self,
+        topic: Destination | str,
+        name: str,
+        selector: str | None = None,
+        *,
+        patterns: Mapping[str, str] | None = None,
+        prefetch: int | None = None,
+        modulator: Modulator | None = None,
+        relocation: Relocation | None = None,
+        acknowledge: Acknowledge | None = None,
+    ) -> Openable[Consumer]:
+        """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
+        return self._opening(
+            "create_shared_durable_consumer", topic, name, shared=True, durable=True, selector=selector,
+            patterns=patterns, prefetch=prefetch, modulator=modulator, relocation=relocation, acknowledge=acknowledge,
+        )  # fmt: skip
+
 
 L = TypeVar("L", bound=Callable[[Any], object])
 
@@ -214,7 +425,7 @@ class Context(ConsumerCreation):
         lease_s: Duration | None = None,
         policy: str = "fair",
         tries: int | None = None,
-        receivers: Literal["anyone"] | Collection[str] = queue_declaration.ANYONE,
+        receivers: Literal["anyone"] | Collection[str] = declarations.ANYONE,
         advertise: bool = True,
         sealed: bool = False,
         placement: Policy | None = None,
@@ -239,15 +450,15 @@ class Context(ConsumerCreation):
         answer within `timeout` (a minute for all).
         """
         provider = self._opened().units.provider
-        wanted = queue_declaration.declared(
+        wanted = declarations.declared(
             provider.node_info.node, name, redelivery, lease_s, policy, receivers=receivers, tries=tries, sealed=sealed
         )
-        timeout_us = queue_declaration.placed(placement, timeout)
-        here = queue_declaration.managed_by(wanted, provider.node_info.node)
+        timeout_us = declarations.placed(placement, timeout)
+        here = declarations.managed_by(wanted, provider.node_info.node)
         await self._ready()
         if placement is None:
-            return await queue_declaration.declare(provider, here, advertise=advertise)
-        return await queue_declaration.place(provider, wanted, placement, timeout_us, advertise=advertise)
+            return await declarations.declare(provider, here, advertise=advertise)
+        return await declarations.place(provider, wanted, placement, timeout_us, advertise=advertise)
 
     async def end_queue(self, queue: Queue | str) -> None:
         """End a queue that this node manages, with everything that waits in it and all of its names here.

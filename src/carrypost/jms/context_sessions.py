@@ -1,29 +1,76 @@
-"""The part of a context that opens its sessions, uses them, and closes all of them."""
+"""The part of a context that opens, uses and closes its sessions, and creates destinations and messages.
+
+Objects are opened by being awaited, or entered by ``async with`` (`Openable`). Destinations and messages are created by
+plain calls, which ask no node.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import warnings
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, TypeVar
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, JMSException
 from carrypost.java_names import JavaNamed
 from carrypost.jms.consumer import Consumer
 from carrypost.jms.consumer_options import ConsumerOptions, asked
-from carrypost.jms.destinations import Queue, named
+from carrypost.jms.destinations import Queue, Topic, named, queue_of, topic_of
 from carrypost.jms.durations import Duration, seconds
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
 from carrypost.jms.modes import SessionMode, acknowledge_mode, session_mode
-from carrypost.jms.openable import Openable
-from carrypost.jms.requestor import Requestor
-from carrypost.jms.responder import Responder
+from carrypost.jms.requestor import Requestor, Responder
 from carrypost.jms.session import CONSUMER_CLOSED
+from carrypost.model.descriptor import Ordering
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-
     from carrypost.jms.connection import Connection
     from carrypost.jms.session import Session
     from carrypost.jms.transactions import Transaction
+
+
+T = TypeVar("T")
+
+
+class Openable(Generic[T]):
+    """Something that is opened when it is awaited, or entered by ``async with``; leaving that closes it."""
+
+    def __init__(self, open_: Callable[[], Awaitable[T]], what: str, shown: str = "consumer = await ctx") -> None:
+        self._open, self._what, self._shown = open_, what, shown
+        self._opened: Any = None
+        self._asked = False
+
+    def __await__(self) -> Generator[Any, None, T]:
+        self._asked = True
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T:
+        self._asked = True
+        self._opened = await self._open()
+        return self._opened  # type: ignore[no-any-return]
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._opened.close()
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._misused()
+
+    def __aiter__(self) -> NoReturn:
+        raise self._misused()
+
+    def _misused(self) -> IllegalStateException:
+        self._asked = True  # Reported now, so `__del__` does not warn.
+        return IllegalStateException(f"{self._what} must be awaited first: `{self._shown}.{self._what}(…)`")
+
+    def __del__(self) -> None:
+        if not self._asked:
+            made = self._shown.partition(" ")[0]
+            warnings.warn(
+                f"{self._what} was never awaited, so there is no {made}: await it", RuntimeWarning, 2, source=self
+            )
+
 
 L = TypeVar("L")
 _UNOPENED = "not open yet: enter it with `async with`, or await it"
@@ -326,3 +373,71 @@ class ContextSessions(JavaNamed):
         """Stop waiting for listeners; their messages come again."""
         for session in self._all:
             session.cut_off()
+
+
+M = TypeVar("M", bound=Message)
+
+
+class ValueFactory(ContextSessions):
+    """The part of a context that creates values; until the context is closed."""
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        ordering: Ordering | str = Ordering.NONE,
+        model: Literal["epidemic", "holder", "channel"] = "epidemic",
+        circle: str | None = None,
+    ) -> Topic:
+        """Return the topic of this name, which need not be declared. ``a.b.*`` and ``a.>`` are patterns for consumers.
+
+        `ordering`: "none", "causal" or "delta-causal"; all users of the topic must choose the same. Raises
+        `InvalidDestinationException` for wildcards of other systems, such as ``a/#``, for a space or control character,
+        and for an empty level, as in ``a.``.
+
+        `model`: "holder" for a topic that a node holds (`declare_topic`), by its full name, ``news@NODE``; "channel"
+        for an event channel of the overlay, whose events brokers forward. Both raise `IllegalArgumentException` with an
+        ordering.
+
+        `circle`: a topic of the circle that this node calls so. Its messages are sealed for all members; carriers do
+        not even see the name. Raises `IllegalArgumentException` with a `model`.
+        """
+        self._check_not_closed()
+        return topic_of(name, ordering, model, circle)
+
+    def create_queue(self, name: str) -> Queue:
+        """Return the queue of this name: in full, ``Alan@NODE``, or short, to be looked up here at its first use.
+
+        This does not create a queue on a node: use `declare_queue`.
+        """
+        self._check_not_closed()
+        return queue_of(name)
+
+    def create_message(self) -> Message:
+        """Return a message without a body."""
+        return self._new(Message)
+
+    def create_text_message(self, text: str | None = None) -> TextMessage:
+        """Return a message with a text."""
+        return self._new(TextMessage, text)
+
+    def create_bytes_message(self, data: bytes = b"") -> BytesMessage:
+        """Return a message with bytes."""
+        return self._new(BytesMessage, data)
+
+    def create_map_message(self, entries: Mapping[str, Any] | None = None) -> MapMessage:
+        """Return a message with names and values."""
+        return self._new(MapMessage, entries or {})
+
+    def create_stream_message(self) -> StreamMessage:
+        """Return a message with values one after the other."""
+        return self._new(StreamMessage)
+
+    def create_object_message(self, value: object = None) -> ObjectMessage:
+        """Return a message with an object of a registered class."""
+        return self._new(ObjectMessage, value)
+
+    def _new(self, kind: type[M], *given: Any) -> M:  # noqa: ANN401 - each has its own
+        """Return a message of this class, or of the one that blocking programs have instead."""
+        self._check_not_closed()
+        return self._connection.callers.kinds.get(kind, kind)(*given)  # type: ignore[no-any-return]  # a subclass

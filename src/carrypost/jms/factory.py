@@ -1,4 +1,7 @@
-"""`ConnectionFactory`: the entry of a program on a real node, attached to a running one or with one of its own."""
+"""`ConnectionFactory`: the entry of a program on a real node, attached to a running one or with one of its own.
+
+Nodes inside programs are shared: one for each folder, for all users in one event loop, while there are any.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import asyncio
 import logging
 import math
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
 from carrypost.attach.provider import AttachedNode
 from carrypost.classic import connections
 from carrypost.errors import (
+    CarrypostError,
     IllegalArgumentException,
     IllegalStateException,
     JMSException,
@@ -19,21 +25,106 @@ from carrypost.errors import (
     NodeError,
     NoNodeError,
     RunningError,
+    StateError,
 )
 from carrypost.java_names import JavaNamed
-from carrypost.jms.caller import Caller
 from carrypost.jms.connection import Connection
 from carrypost.jms.context import Context
 from carrypost.jms.destinations import named
 from carrypost.jms.durations import Duration, seconds
-from carrypost.jms.embedded import EmbeddedNode
+from carrypost.jms.listener_calls import Caller
 from carrypost.jms.modes import SessionMode
 from carrypost.node.folder import NodeFolder
 from carrypost.node.settings import NodeSettings, load
 
 if TYPE_CHECKING:
+    from carrypost.attach.served_node import ServedNode
     from carrypost.jms.provider import Provider
-    from carrypost.model.privilege import Privilege
+    from carrypost.model.descriptor_values import Privilege
+
+
+@dataclass(slots=True)
+class _Running:
+    """A node in use."""
+
+    settings: NodeSettings
+    privilege: Privilege | None
+    served: ServedNode | None = None
+    users: int = 0
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Running]] = WeakKeyDictionary()
+
+
+class EmbeddedNode:
+    """The source of the node for the contexts of one factory."""
+
+    def __init__(self, settings: NodeSettings, given: Privilege | None) -> None:
+        self._settings = settings
+        self._privilege = given
+        self._folder = settings.data.absolute()
+
+    @property
+    def runs_here(self) -> bool:
+        """True if it is in use from this event loop."""
+        return self._folder in _running.get(asyncio.get_running_loop(), {})
+
+    async def acquire(self) -> Provider:
+        """Return the node's provider. The first caller starts the node."""
+        nodes = _running.setdefault(asyncio.get_running_loop(), {})
+        found = nodes.get(self._folder)
+        if found is None:
+            found = nodes[self._folder] = _Running(self._settings, self._privilege)
+        elif found.settings != self._settings or found.privilege is not self._privilege:
+            raise IllegalStateException(
+                f"this program uses the node in {self._folder} with other settings: give both factories the same"
+            )
+        found.users += 1
+        try:
+            async with found.busy:
+                if found.served is None:
+                    found.served = await _start(found)
+                return _messaging(found.served)
+        except BaseException:
+            await self.release()
+            raise
+
+    def unhandled(self, error: JMSException) -> None:
+        """Ignore the error, which the log has already."""
+
+    async def release(self) -> None:
+        """Release the provider; the last user stops the node, and everything sent is on disk by then."""
+        nodes = _running[asyncio.get_running_loop()]
+        found = nodes[self._folder]
+        found.users -= 1
+        async with found.busy:
+            if found.users:
+                return  # Another user came meanwhile.
+            served, found.served = found.served, None
+            if served is not None:
+                await served.stop()
+            if not found.users:  # A user that came while it stopped waits for the lock, and starts it again.
+                nodes.pop(self._folder, None)
+
+
+def _messaging(served: ServedNode) -> Provider:
+    if served.provider is None:
+        raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
+    return served.provider
+
+
+async def _start(found: _Running) -> ServedNode:
+    # Loaded here, as programs that attach to a node do without it, and start in half the time.
+    from carrypost.attach.served_node import ServedNode  # noqa: PLC0415
+
+    try:
+        return await ServedNode.start(found.settings, found.privilege)
+    except StateError as error:
+        raise IllegalStateException(f"{error}; inside testing.run, net.context(NAME) makes contexts") from error
+    except CarrypostError as error:
+        raise JMSException(f"the node cannot start: {error}") from error
+
 
 _log = logging.getLogger("carrypost.jms")
 Mode = Literal["attached", "embedded"]

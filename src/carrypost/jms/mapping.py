@@ -1,31 +1,124 @@
-"""The conversion of a message between a program and the host: to a draft for sending, and back when it is handed over.
+"""Conversion of messages: of what a program sends to drafts, and of what the host hands over to messages.
 
-Both directions are pure. A draft is a snapshot: later changes of the program's message do not change what is sent. A
+A program sends a message, or a body whose type follows from its value. It may also send a message of another
+implementation: anything that has the attributes of a message (JMS §3.12). Those that are needed are `properties` (a
+mapping), the three header fields that programs set, and at most one of the bodies' own attributes: `text`, `data`,
+`entries`, `values`, `object`. Values are of the types that they tell, as Python has no others.
+
+All conversions are pure. A draft is a snapshot: later changes of the program's message do not change what is sent. A
 received message is made anew each time from a descriptor and immutable bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import IllegalArgumentException, MessageFormatException
 from carrypost.gossip.draft import Draft
-from carrypost.jms.caller import SAME, Kinds
-from carrypost.jms.destinations import ChannelTopic, Destination, Topic, check_one
+from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, check_one
+from carrypost.jms.listener_calls import SAME, Kinds
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, ObjectMessage, StreamMessage, TextMessage
-from carrypost.jms.messages.foreign import converted
-from carrypost.jms.messages.headers import delivery_time_ms, expiration_ms
+from carrypost.jms.messages.headers_and_properties import SETTABLE, delivery_time_ms, expiration_ms
 from carrypost.jms.messages.message import Acknowledger, Origin
+from carrypost.jms.messages.text_and_bytes import JSON_TYPE, json_text
 from carrypost.jms.modes import DeliveryMode
 from carrypost.log.events import Handed
-from carrypost.model import visible
+from carrypost.model import descriptor_values
 from carrypost.model.address import is_channel
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.properties import Property, ValueType, untyped
+
+
+@runtime_checkable
+class ForeignMessage(Protocol):
+    """The attributes that every message has."""
+
+    properties: Mapping[str, Any]
+    jms_correlation_id: str | bytes | None
+    jms_reply_to: Any
+    jms_type: str | None
+
+
+_FOREIGN_BODIES: Mapping[str, Callable[[Any], Message]] = {
+    "text": TextMessage, "data": BytesMessage, "entries": MapMessage, "values": StreamMessage, "object": ObjectMessage,
+}  # fmt: skip
+_DEFINED_PREFIXES = ("JMSX", "JMS_")
+
+
+def converted(message: object) -> Message:
+    """Return the message as one of ours, unchanged if it is one. Raises `MessageFormatException` for other objects."""
+    if isinstance(message, Message):
+        return message
+    if not isinstance(message, ForeignMessage):
+        raise MessageFormatException(
+            f"a {type(message).__name__} cannot be sent as a message: it lacks properties or jms_… header "
+            "fields; see docs/messaging.md on messages of other implementations"
+        )
+    bodies = [name for name in _FOREIGN_BODIES if hasattr(message, name)]
+    if len(bodies) > 1:
+        raise MessageFormatException(f"a message must have one body, and this {type(message).__name__} has {bodies}")
+    made = _FOREIGN_BODIES[bodies[0]](getattr(message, bodies[0])) if bodies else Message()
+    for name, value in message.properties.items():
+        if name in SETTABLE or not str(name).startswith(_DEFINED_PREFIXES):  # What its own provider said stays there.
+            made.properties[name] = value
+    made.jms_correlation_id = message.jms_correlation_id
+    made.jms_reply_to = _destination(message.jms_reply_to)
+    made.jms_type = message.jms_type
+    return made
+
+
+def _destination(given: Any) -> Destination | None:  # noqa: ANN401 - another implementation's
+    """Return the same topic or queue as one of ours; what is neither is refused where it is set."""
+    if isinstance(given, Destination):
+        return given
+    if hasattr(given, "topic_name"):
+        return Topic(given.topic_name)
+    return Queue(given.queue_name) if hasattr(given, "queue_name") else given
+
+
+_BODIES: tuple[tuple[tuple[type, ...], type[Any]], ...] = (
+    ((str,), TextMessage),
+    ((bytes, bytearray, memoryview), BytesMessage),
+)
+
+
+def message_of(given: object, kinds: Kinds = SAME) -> object:
+    """Return the message that was given, which may be of another implementation, or one with this body.
+
+    `kinds`: classes in the place of those of the asyncio API.
+    """
+    if given is None:
+        return kinds.get(Message, Message)()
+    for types, kind in _BODIES:
+        if isinstance(given, types):
+            return kinds.get(kind, kind)(given)
+    if isinstance(given, Mapping | list | tuple):
+        return _structured(given, kinds)
+    if isinstance(given, Message | ForeignMessage):
+        return given
+    if isinstance(given, set | frozenset | int | float):
+        raise MessageFormatException(
+            "a body must be str, bytes, dict, list or an object of a registered class, not "
+            f"{type(given).__name__}: send str(value) or [value]"
+        )
+    return kinds.get(ObjectMessage, ObjectMessage)(given)
+
+
+def _structured(given: Mapping[str, Any] | Sequence[Any], kinds: Kinds) -> object:
+    """Make a map or a stream; of what these cannot hold, a text in JSON."""
+    kind = MapMessage if isinstance(given, Mapping) else StreamMessage
+    try:
+        return kinds.get(kind, kind)(given)
+    except MessageFormatException:
+        made = kinds.get(TextMessage, TextMessage)(json_text(given))
+        made.jms_type = JSON_TYPE
+        return made
+
 
 _KINDS: Mapping[int, type[Message]] = {
     int(kind.body_type): kind for kind in (Message, TextMessage, BytesMessage, MapMessage, StreamMessage, ObjectMessage)
@@ -128,7 +221,7 @@ def stamp(message: object, descriptor: Descriptor, to: Destination) -> None:
         return
     mode = DeliveryMode.PERSISTENT if descriptor.persistent else DeliveryMode.NON_PERSISTENT
     for name, value in {
-        "jms_message_id": descriptor.id_text, "jms_timestamp": visible.timestamp_ms(descriptor),
+        "jms_message_id": descriptor.id_text, "jms_timestamp": descriptor_values.timestamp_ms(descriptor),
         "jms_destination": to, "jms_delivery_mode": mode, "jms_priority": descriptor.priority,
         "jms_expiration": expiration_ms(descriptor), "jms_delivery_time": delivery_time_ms(descriptor),
     }.items():  # fmt: skip

@@ -1,30 +1,88 @@
-"""`Producer`: what is said of messages, once for all that it sends, and `send`.
+"""`Producer`: what is said of messages, once for all that it sends, and `send` with the options of one send.
 
 A producer is cheap, has no state but what was set, and need not be closed. Its setters return it, so that they chain.
+
+The options of one send are the keywords of `Context.send` and `Producer.send`. An option has the name of a producer's
+setter: `Producer.set_delivery_delay` sets `delivery_delay` for all messages. Options that are header fields have the
+names of the attributes of messages, such as `jms_type`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from carrypost.errors import IllegalArgumentException
 from carrypost.java_names import JavaNamed
 from carrypost.jms import durations
 from carrypost.jms.destinations import Destination
-from carrypost.jms.durations import Duration, in_seconds
+from carrypost.jms.durations import Duration, in_seconds, microseconds
 from carrypost.jms.mapping import Sending
-from carrypost.jms.messages import Message, headers
-from carrypost.jms.messages.properties import Properties, PropertyValue
+from carrypost.jms.messages import Message, headers_and_properties
+from carrypost.jms.messages.headers_and_properties import Properties, PropertyValue
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.send_options import send_options
 from carrypost.jms.sent import Sent
-from carrypost.model.recipient_lists import as_given
+from carrypost.model.address import as_given
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from carrypost.jms.completions import CompletionListener
+    from carrypost.jms.sent import CompletionListener
     from carrypost.jms.session import Session
+
+
+def send_options(base: Sending, **given: object) -> Sending:
+    """Return `base` with what was given in its place, by keyword; None is not given.
+
+    Raises `IllegalArgumentException` for a value that is none of its kind.
+    """
+    changes = {}
+    for keyword, value in given.items():
+        if value is not None:
+            field, check = _KEYWORDS[keyword]
+            changes[field] = check(keyword, value)
+    return msgspec.structs.replace(base, **changes)
+
+
+def _properties(keyword: str, given: object) -> Mapping[str, object]:
+    if not isinstance(given, Mapping):
+        raise IllegalArgumentException(f"{keyword} must be a mapping of names to values, not {given!r}"[:200])
+    made = Properties()
+    made.update(given)
+    return made.travelling()
+
+
+def _duration_us(keyword: str, given: object) -> int:
+    return microseconds(given, keyword)
+
+
+def _limit_us(keyword: str, given: object) -> int | None:
+    """Return a time to live or a timeout; None where it is 0: as long as the node's settings say, or without end."""
+    return microseconds(given, keyword) or None
+
+
+def _recipients(_keyword: str, given: object) -> tuple[str, ...]:
+    return as_given(given)
+
+
+_KEYWORDS: Mapping[str, tuple[str, Callable[[str, object], object]]] = {
+    "properties": ("properties", _properties),
+    "jms_correlation_id": ("correlation_id", headers_and_properties.correlation),
+    "jms_reply_to": ("reply_to", headers_and_properties.destination),
+    "jms_type": ("type", headers_and_properties.text_or_none),
+    "priority": ("priority", headers_and_properties.priority),
+    "time_to_live": ("lifetime_us", _limit_us),
+    "delivery_delay": ("delay_us", _duration_us),
+    "delivery_timeout": ("receipt_timeout_us", _limit_us),
+    "delivery_mode": ("delivery_mode", headers_and_properties.mode),
+    "request_receipt": ("receipt", headers_and_properties.flag),
+    "label": ("label", headers_and_properties.text_or_none),
+    "recipients": ("recipients", _recipients),
+    "sealed": ("sealed", headers_and_properties.flag),
+}
+"""Of each keyword, the field of `Sending` and what checks the value."""
+
 
 Body = Message | str | bytes | Mapping[str, object] | object | None
 """Everything that can be sent: a message, or a body whose type follows from its value."""
@@ -99,7 +157,7 @@ class Producer(JavaNamed):
 
     def set_delivery_mode(self, mode: DeliveryMode) -> Self:
         """Set the delivery mode: PERSISTENT, the default, or NON_PERSISTENT."""
-        self._delivery_mode = headers.mode("the delivery mode", mode)
+        self._delivery_mode = headers_and_properties.mode("the delivery mode", mode)
         return self
 
     @property
@@ -109,7 +167,7 @@ class Producer(JavaNamed):
 
     def set_priority(self, priority: int) -> Self:
         """Set the priority: 0 to 9; 4 is the default, and 9 the highest."""
-        self._priority = headers.priority("the priority", priority)
+        self._priority = headers_and_properties.priority("the priority", priority)
         return self
 
     @property
@@ -186,7 +244,7 @@ class Producer(JavaNamed):
 
     def set_jms_correlation_id(self, correlation_id: str | bytes | None) -> Self:
         """Give every message this JMSCorrelationID."""
-        self._correlation_id = headers.correlation("jms_correlation_id", correlation_id)
+        self._correlation_id = headers_and_properties.correlation("jms_correlation_id", correlation_id)
         return self
 
     @property
@@ -196,7 +254,7 @@ class Producer(JavaNamed):
 
     def set_jms_reply_to(self, destination: Destination | str | None) -> Self:
         """Give every message this JMSReplyTo."""
-        self._reply_to = headers.destination("jms_reply_to", destination)
+        self._reply_to = headers_and_properties.destination("jms_reply_to", destination)
         return self
 
     @property
@@ -206,7 +264,7 @@ class Producer(JavaNamed):
 
     def set_jms_type(self, kind: str | None) -> Self:
         """Give every message this JMSType."""
-        self._type = headers.text_or_none("jms_type", kind)
+        self._type = headers_and_properties.text_or_none("jms_type", kind)
         return self
 
     @property
@@ -219,7 +277,7 @@ class Producer(JavaNamed):
 
         Of what is PERSISTENT and goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
         """
-        self._request_receipt = headers.flag("request_receipt", request)
+        self._request_receipt = headers_and_properties.flag("request_receipt", request)
         return self
 
     @property
@@ -246,7 +304,7 @@ class Producer(JavaNamed):
         With True, `send` raises `JMSSecurityException` if the key of a reader is not known; with False, messages go in
         plain text.
         """
-        self._sealed = None if sealed is None else headers.flag("sealed", sealed)
+        self._sealed = None if sealed is None else headers_and_properties.flag("sealed", sealed)
         return self
 
     @property
@@ -256,7 +314,7 @@ class Producer(JavaNamed):
 
     def set_label(self, label: str | None) -> Self:
         """Give every message this name in records and traces."""
-        self._label = headers.text_or_none("label", label) or ""
+        self._label = headers_and_properties.text_or_none("label", label) or ""
         return self
 
     @property
@@ -266,12 +324,12 @@ class Producer(JavaNamed):
 
     def set_disable_message_id(self, disable: bool) -> Self:
         """Ignore a hint, as JMS lets providers do: every message has an id here, by which copies are known."""
-        headers.flag("disable_message_id", disable)
+        headers_and_properties.flag("disable_message_id", disable)
         return self
 
     def set_disable_message_timestamp(self, disable: bool) -> Self:
         """Ignore a hint, as JMS lets providers do: every message has a time here, from which its deadline counts."""
-        headers.flag("disable_message_timestamp", disable)
+        headers_and_properties.flag("disable_message_timestamp", disable)
         return self
 
     def set_async(self, listener: CompletionListener | None) -> Self:

@@ -1,9 +1,14 @@
-"""`Requestor`: requests of a context and their replies, over hours, by any carriers, and over restarts.
+"""Requests and replies: `Requestor` sends requests and receives their replies, `Responder` sends replies.
 
-Replies come to one queue of this node, whose full address every request has as JMSReplyTo: a responder needs no
-directory. The correlation id assigns replies to requests. An open request is recorded on the node before it is sent,
-until its reply was received or its time is over.
+Requests and replies go over hours, by any carriers, and over restarts. Replies come to one queue of this node, whose
+full address every request has as JMSReplyTo: a responder needs no directory. The correlation id assigns replies to
+requests. An open request is recorded on the node before it is sent, until its reply was received or its time is over.
+
+A responder receives a request and sends its reply in one transaction: on disk are both the reply and the consumption of
+the request, or neither. So a program that is killed in between gets the request again, and exactly one reply leaves the
+node.
 """
+
 # A reply may come days later, when the program that asked has been restarted. So a request is a row
 # on the node, recorded before it is sent: a reply to a request that no node remembers would be
 # lost, while a row without a request only waits for its deadline.
@@ -14,9 +19,9 @@ until its reply was received or its time is over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import (
     DeliveryTimeoutException,
@@ -31,15 +36,13 @@ from carrypost.jms.consumer_options import ConsumerOptions
 from carrypost.jms.destinations import Destination, Queue
 from carrypost.jms.durations import Duration, seconds
 from carrypost.jms.mapping import Sending
-from carrypost.jms.messages import Message, headers
-from carrypost.jms.messages.properties import PropertyValue
+from carrypost.jms.messages import Message, headers_and_properties
+from carrypost.jms.messages.headers_and_properties import PropertyValue
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.producer import Body
+from carrypost.jms.producer import Body, send_options
 from carrypost.jms.provider import is_lost
-from carrypost.jms.send_options import send_options
-from carrypost.messaging.commands import Declare
+from carrypost.messaging.commands import REPLIES, Declare
 from carrypost.messaging.program_commands import DeclareQueue, ForgetRequest, OpenRequests, RememberRequest
-from carrypost.messaging.queues.open_requests import REPLIES
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
     from carrypost.jms.connection import Connection
     from carrypost.jms.sent import Sent
     from carrypost.jms.session import Session
+    from carrypost.jms.transactions import Transaction
+
 
 _MILLISECOND_US = 1_000
 _CLOSED = "this context is closed: create another, and open the request there"
@@ -211,7 +216,7 @@ class Requestor:
             # The time is part of the id, as counts begin anew after a restart and an old reply must
             # not fit a new request.
             return f"{provider.node_info.node}-{provider.now_us():x}-{self._connection.opened.number}-{self._count}"
-        found = headers.text_or_none("correlation_id", given)
+        found = headers_and_properties.text_or_none("correlation_id", given)
         if not found:
             raise IllegalArgumentException("correlation_id must be text that is not empty")
         return found
@@ -295,3 +300,29 @@ def _remaining_s(request: Message, now_us: int) -> float | None:
     if not request.jms_expiration:
         return None
     return max(0, request.jms_expiration * _MILLISECOND_US - now_us) / MICROSECONDS
+
+
+class Responder:
+    """A message listener of a session with transactions, which replies for a function."""
+
+    def __init__(self, session: Session, transaction: Transaction, function: Callable[[Any], object]) -> None:
+        self._session, self._transaction, self._function = session, transaction, function
+
+    async def on_message(self, request: Message) -> None:
+        """Handle a request, and reply to it. If that fails, the request comes again, and this raises."""
+        error, answer = await self._session.caller.called(self, self._function, request)
+        if error is None and answer is not None and can_reply(self._session, request):
+            error = await self._reply(request, answer)
+        if error is not None:
+            with suppress(JMSException):  # A session that is closed has rolled back.
+                await self._transaction.rollback()
+            raise error
+        await self._transaction.commit()
+
+    async def _reply(self, request: Message, answer: object) -> JMSException | None:
+        """Keep a reply for the commit; returns what is wrong with it."""
+        try:
+            await reply(self._session, request, answer, None)
+        except JMSException as error:
+            return error
+        return None

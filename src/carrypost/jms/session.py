@@ -1,49 +1,238 @@
-"""One session: its sends, its consumers and browsers, and the acknowledgement of received messages.
+"""One session: its sends, its consumers, listeners and browsers, and the acknowledgement of received messages.
 
-A session is one thread of work. APIs for programs have it behind their own objects (`jms.context`).
+A session is one thread of work. APIs for programs have it behind their own objects (`jms.context`). Its listeners are
+called one at a time, in one task, in the order in which messages were handed over. The messages of a browser arrive in
+parts, as the manager of the queue sends them (`Enumeration`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.jms.acknowledgement import TransactedAcknowledgement, acknowledgement_of
-from carrypost.jms.bodies import message_of
-from carrypost.jms.caller import Caller
-from carrypost.jms.completions import CompletionListener, Completions
-from carrypost.jms.consumer_options import ConsumerOptions, asked
+from carrypost.jms.acknowledgement import SessionUnitsOfWork, TransactedAcknowledgement, acknowledgement_of
+from carrypost.jms.consumer_options import ConsumerOptions, asked, encoded
 from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, as_destination, named, resolved
-from carrypost.jms.enumeration import Enumeration
 from carrypost.jms.intake import Inbox, Intake
-from carrypost.jms.listener_task import ListenerTask
-from carrypost.jms.mapping import Sending, stamp, to_draft
+from carrypost.jms.listener_calls import Caller, is_called_by, pause_s
+from carrypost.jms.mapping import Sending, message_of, stamp, to_draft
 from carrypost.jms.modes import DeliveryMode
-from carrypost.jms.modulator_options import encoded
-from carrypost.jms.pause import pause_s
-from carrypost.jms.sent import Sends, Sent
+from carrypost.jms.sent import CompletionListener, Completions, Sends, Sent
 from carrypost.jms.transactions import Transaction
-from carrypost.jms.units_of_work import SessionUnitsOfWork
 from carrypost.log.events import GivenUp, OverlayState, Receipt, SendState
 from carrypost.log.journal import Durability
-from carrypost.messaging.program_commands import Browse, CloseConsumer, CloseSession, Consume, Follow, Modulate, Recover
-from carrypost.model import visible
+from carrypost.messaging.program_commands import (
+    Browse,
+    CloseConsumer,
+    CloseSession,
+    Consume,
+    Follow,
+    Modulate,
+    Recover,
+    Retry,
+)
+from carrypost.model import descriptor_values
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-    from carrypost.jms.messages.message import Message
+    from carrypost.jms.declarations import Temporaries
+    from carrypost.jms.intake import Listener
+    from carrypost.jms.listener_calls import Reports
+    from carrypost.jms.messages import Message
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
-    from carrypost.jms.reports import Reports
-    from carrypost.jms.temporary import Temporaries
-    from carrypost.log.events import Browsed
+    from carrypost.log.events import Browsed, Handed
+    from carrypost.messaging.commands import Browsing
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
+
+
+class Enumeration:
+    """One enumeration of a queue: the messages that arrived so far."""
+
+    def __init__(self, begun: Browsing) -> None:
+        self.number = begun.number
+        self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
+        self.taken_us = begun.taken_us
+        """Time at which the manager took the snapshot; 0 before its answer."""
+        self.complete = begun.descriptors is not None
+        self.ended = ""
+        """Reason why nothing more will arrive; empty while more may."""
+        self._news = asyncio.Event()
+
+    def add(self, part: Browsed) -> None:
+        """Add a further part."""
+        self.waiting.extend(part.descriptors)
+        self.taken_us, self.complete = part.taken_us, part.complete
+        self._news.set()
+
+    def end(self, reason: str) -> None:
+        """End it: nothing more will arrive."""
+        self.ended = reason
+        self._news.set()
+
+    async def more(self, limit_s: float | None) -> bool:
+        """Wait for a further part; return False if none came in time."""
+        self._news.clear()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+_log = logging.getLogger("carrypost.jms")
+
+
+class ListenerTask:
+    """The task in which the listeners of a session are called."""
+
+    def __init__(self, inbox: Inbox, caller: Caller, reports: Reports) -> None:
+        self._inbox, self._caller, self._reports = inbox, caller, reports
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._ends = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        """The task; None before the first listener."""
+
+    def begin(self) -> None:
+        """Begin to call the listeners. Idempotent."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="carrypost listeners")
+
+    def check_not_inside(self, what: str) -> None:
+        """Raise if this is called by a listener: it would wait for itself."""
+        if is_called_by(self):
+            raise IllegalStateException(f"a listener cannot {what}: it would wait for itself")
+
+    async def idle(self) -> None:
+        """Wait until no listener is being called."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Let the running listener finish, and call no other."""
+        self._ends.set()
+        self._inbox.news.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    def abandon(self) -> None:
+        """Cancel the running listener: the node is gone, or nothing waits for it any more."""
+        self._ends.set()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while not self._ends.is_set():
+            intake = self._next()
+            if intake is None:
+                self._inbox.news.clear()
+                if self._inbox.delivers:
+                    self._inbox.go_on()
+                await self._inbox.news.wait()
+                continue
+            handed = intake.waiting[0]
+            self._idle.clear()
+            try:
+                await self._serve(intake, handed)
+            # What listeners raise is dealt with below. This is the node, such as one whose disk is
+            # full, or a fault of ours, and the other listeners go on.
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                await self._return(intake, handed, error)
+            finally:
+                self._idle.set()
+
+    async def _return(self, intake: Intake, handed: Handed, error: Exception) -> None:
+        """Report why a message could not be given to its listener, and let it come again after a while."""
+        if handed.number <= self._inbox.through:
+            return  # The node was lost meanwhile, and it comes again.
+        if isinstance(error, JMSException):
+            self._reports.report(error)
+        else:
+            _log.error("a message could not be given to its listener", exc_info=error)
+        if intake.is_next(handed):
+            intake.waiting.popleft()
+        if await self._pause(handed.count):
+            return  # The end of the session returns it.
+        with suppress(JMSException):  # The node has ended, or has no message under this number any more.
+            await self._inbox.units.provider.execute(Recover(self._inbox.units.session, (), (handed.number,)))
+        intake.was_taken(handed)
+
+    def _next(self) -> Intake | None:
+        """Return the intake whose message is next."""
+        if not self._inbox.delivers:
+            return None
+        waiting = [each for each in self._inbox.intakes.values() if each.listener is not None and each.waiting]
+        return min(waiting, key=lambda each: each.waiting[0].number, default=None)
+
+    async def _serve(self, intake: Intake, handed: Handed) -> None:
+        message = await intake.read(handed)
+        listener = intake.listener
+        if listener is None or not intake.is_next(handed):
+            return  # Things changed meanwhile.
+        intake.waiting.popleft()
+        if message is None:
+            intake.was_taken(handed)
+        elif self._inbox.acknowledgement.retries:
+            consumed = await self._tried(intake, listener, handed, message)
+            if consumed and handed.number > self._inbox.through:  # Else the node was lost meanwhile.
+                self._inbox.acknowledgement.consumed(handed)
+            intake.was_taken(handed)
+        else:
+            self._inbox.acknowledgement.consumed(handed)
+            intake.was_taken(handed)
+            await self._called(listener, message)
+
+    async def _tried(self, intake: Intake, listener: Listener, handed: Handed, message: Message) -> bool:
+        """Call the listener until it does not raise; return True if the message is consumed, False if it is given up.
+
+        Earlier hand-overs count, also those before restarts: a message that crashes its program each time is given up
+        in the end. So each further try is counted, and that is durable, before it begins.
+        """
+        units = self._inbox.units
+        tries = handed.tries or units.provider.node_info.settings.tries
+        while True:
+            error = await self._called(listener, message)
+            if error is None:
+                return True
+            if handed.number <= self._inbox.through:
+                return False  # The node was lost meanwhile, and it comes again.
+            if handed.count >= tries:
+                await self._inbox.give_up(handed.number, message, handed.count, error)
+                return False
+            if await self._pause(handed.count):
+                return False
+            count = await units.provider.execute(Retry(units.session, handed.number))
+            handed = msgspec.structs.replace(handed, count=count)
+            again = await intake.read(handed) if count else None
+            if again is None:
+                return False  # It expired.
+            message = again
+
+    async def _pause(self, failures: int) -> bool:
+        """Wait before the next try; return True if listeners are not called any more."""
+        first_s = self._inbox.units.provider.node_info.settings.redelivery_delay_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s(first_s, failures)):
+                await self._ends.wait()
+        return self._ends.is_set()
+
+    async def _called(self, listener: Listener, message: Message) -> BaseException | None:
+        """Call a listener; return what it raised."""
+        error, _ = await self._caller.called(self, listener, message)
+        if error is not None:
+            _log.warning("a listener failed with %r: %r", message, error, exc_info=error)
+        return error
+
 
 CONTEXT_CLOSED = "this context is closed: create another"
 CONSUMER_CLOSED = "this consumer is closed: create another"
@@ -176,7 +365,7 @@ class Session:
         passed since its end.
         """
         await self.units.ready()
-        message = visible.message_named(named(message_id, "a message id"))
+        message = descriptor_values.message_named(named(message_id, "a message id"))
         with self.sends:
             found = None if message is None else await self.units.provider.execute(Follow(self.number, message))
             sent = self.sends.find(message, found, message_id)

@@ -21,12 +21,11 @@ from carrypost.errors import (
 )
 from carrypost.gossip.draft import Draft
 from carrypost.jms.acknowledgement import TransactedAcknowledgement
-from carrypost.jms.completions import CompletionListener, Completions
 from carrypost.jms.destinations import Destination
 from carrypost.jms.intake import Inbox
 from carrypost.jms.mapping import stamp
 from carrypost.jms.provider import NODE_LOST, Performed, is_lost
-from carrypost.jms.sent import Sends, Sent
+from carrypost.jms.sent import CompletionListener, Completions, Sends, Sent
 from carrypost.log.journal import Durability
 from carrypost.messaging.program_commands import KeepDraft, Rollback
 from carrypost.model.descriptor import Descriptor

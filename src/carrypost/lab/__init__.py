@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from carrypost.lab.frames import frame
+    from carrypost.lab.report.study import frame
 
 __all__ = ["frame"]
 
@@ -13,6 +13,6 @@ __all__ = ["frame"]
 def __getattr__(name: str) -> object:
     if name != "frame":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from carrypost.lab.frames import frame  # noqa: PLC0415 - needs pyarrow, which most modules here do not
+    from carrypost.lab.report.study import frame  # noqa: PLC0415 - needs pyarrow, which most modules here do not
 
     return frame

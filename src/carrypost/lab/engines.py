@@ -63,7 +63,7 @@ class SparkEngine:
         self, name: str, do: Callable[[Piece], Answer], pieces: Sequence[Piece], watch: Watch = lambda _, __: None
     ) -> list[Answer]:
         """Return the results of a function for each piece, in order: one job called `name`, a task for each."""
-        from carrypost.lab.spark.jobs import watched  # noqa: PLC0415 - loaded only where Spark is
+        from carrypost.lab.spark.session import watched  # noqa: PLC0415 - loaded only where Spark is
 
         if not pieces:
             return []

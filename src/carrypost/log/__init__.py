@@ -1,1 +1,1 @@
-"""What happened and what is kept: events for drivers, their record, the journal of changes, and files of results."""
+"""Events for drivers, the record of events, the journal of changes to be stored, and files of results."""

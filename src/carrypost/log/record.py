@@ -24,7 +24,7 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.log import events
-from carrypost.model import ids, recipient_lists
+from carrypost.model import address, ids
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId
@@ -287,7 +287,7 @@ class Record:
             runs = [f"{at}:{after}-{upto}" for at, after, upto in covers.runs]
             attrs["covers"] = " ".join([str(covers.epoch), str(covers.number), *runs])
             if covers.producers:
-                attrs["producers"] = " ".join(recipient_lists.nodes(covers.producers))
+                attrs["producers"] = " ".join(address.nodes(covers.producers))
         return attrs
 
     def dropped(self, t_us: int, node: str, event: events.Dropped) -> None:

@@ -1,4 +1,18 @@
-"""Claims: one per message and matching claimant, from the message's arrival until it is acknowledged."""
+"""Claims: one per message and matching claimant, from the message's arrival until it is acknowledged.
+
+`Pins` keeps the copies of claims, within one bound for all, shared so that no subscription uses up the room of others.
+When the bound is reached, the subscription with most pins loses its latest one: a subscription that no program consumes
+any more keeps what the others leave, and no more. A claim without a pin remains, but its copy may be evicted.
+
+`Confirmations` records the first acknowledgement of a message on this node, which confirms it. If the application has
+still to confirm the message as well, a row records that it was acknowledged.
+
+`SessionOrder` knows the order in which sessions sent their messages, as far as it was broken on the way. A message that
+arrives after one that its session sent later to the same destination is marked as out of order as long as its copy is
+here. A row records the mark, since programs may get the message only after a restart.
+
+`Suspects` has the doubtful messages, which perhaps ended the program that had them: they are handed over one at a time.
+"""
 
 # A claim is made when a message is whole and its order lets it pass, or when a subscription finds
 # the message here. The states and moves are in `messaging.state`. JMS promises more than "delivered": a
@@ -11,11 +25,21 @@
 #    the message again without the flag.
 # 2. The first acknowledgement on this node confirms the message: later subscribers do not get it.
 #    Claims of durable subscriptions are rows, those of live ones are memory.
-# 3. While a claim exists its copy is pinned, within bounds (`messaging.pins`); a claim whose copy leaves
-#    is reported as lost.
+# 3. While a claim exists its copy is pinned, within bounds (`Pins`); a claim whose copy leaves is
+#    reported as lost.
 # 4. A message that a program may have seen is not handed to others behind its back: with it comes
 #    its count, and after `tries` hand-overs it becomes a dead letter instead of crashing every
 #    consumer in turn.
+#
+# Doubtful messages. After a crash nobody knows which of the messages that the program had caused it.
+# Handed over together again, one bad message would use up the tries of all. So each comes alone, and
+# the next one follows when
+# 1. the program acknowledged or returned it, or
+# 2. the program asks for more (`MessagingCommands.go_on`): some acknowledge in groups, or
+# 3. a second has passed and the program still lives: a STOMP client cannot ask.
+# By 2 and 3 a session may have several doubtful messages. Another crash counts against the first of
+# them alone: otherwise a bad message that needs some seconds to end its program would make dead
+# letters of innocent ones.
 
 from __future__ import annotations
 
@@ -25,23 +49,209 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from carrypost.application.agenda import Agenda
-from carrypost.application.tables import Table
-from carrypost.gossip.composite import Part, Stored
+from carrypost.application.ledger import Marks, Table
+from carrypost.gossip.holdings.cache import CLAIMS
+from carrypost.gossip.holdings.eviction import Usage
+from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import ClaimLost, Handed, Reason
-from carrypost.messaging.confirmations import Confirmations
-from carrypost.messaging.pins import Pins
-from carrypost.messaging.session_order import SessionOrder
 from carrypost.messaging.state import Claim, ClaimInput, ClaimState
-from carrypost.messaging.suspects import Suspects
+from carrypost.model.address import names_addressee
 from carrypost.model.ids import MessageId
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from carrypost.config import Settings
+    from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.messaging.context import MessagingContext
-    from carrypost.messaging.owed_receipts import OwedReceipts
+    from carrypost.messaging.receipts import OwedReceipts
     from carrypost.messaging.state import Claimant, Consumer, Session, Tenure
+
+
+_TRIES = 8
+"""Pins that others give up for one; most copies are pinned for several subscriptions or for one, not for half."""
+
+
+class _Holder(Usage):
+    """The pins of one subscription."""
+
+    __slots__ = ("claims",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: dict[MessageId, Claim] = {}
+
+
+class Pins:
+    """The pins of all claims."""
+
+    def __init__(self, cache: Cache, settings: Settings) -> None:
+        self._cache = cache
+        self._messages_max, self._bytes_max = settings.pinned_max
+        self._bytes = 0
+        self._count: dict[MessageId, int] = {}
+        """Number of subscriptions for which each copy is pinned."""
+        self._holders: dict[Claimant, _Holder] = {}
+
+    def __len__(self) -> int:
+        return len(self._count)
+
+    def pin(self, claim: Claim) -> None:
+        """Pin the copy of a claim, if that is within the bounds, or if others have more pins than its subscription."""
+        holder = self._holders.get(claim.claimant) or _Holder()
+        message, nbytes = claim.copy.id, claim.copy.descriptor.length
+        if message not in self._count and not self._make_room(holder, nbytes):
+            return
+        self._holders[claim.claimant] = holder
+        holder.claims[message] = claim
+        holder.add(1, nbytes)
+        self._count[message] = self._count.get(message, 0) + 1
+        if self._count[message] == 1:
+            self._bytes += nbytes
+            self._cache.pin((claim.copy,), CLAIMS)
+
+    def unpin(self, claim: Claim) -> None:
+        """Unpin the copy of a claim that ended, or gives up its pin."""
+        holder, message, nbytes = self._holders.get(claim.claimant), claim.copy.id, claim.copy.descriptor.length
+        if holder is None or holder.claims.get(message) is not claim:
+            return
+        del holder.claims[message]
+        holder.add(-1, -nbytes)
+        if not holder.claims:
+            del self._holders[claim.claimant]
+        self._count[message] -= 1
+        if not self._count[message]:
+            del self._count[message]
+            self._bytes -= nbytes
+            self._cache.unpin((claim.copy,), CLAIMS)
+
+    def _make_room(self, holder: _Holder, nbytes: int) -> bool:
+        for _ in range(_TRIES):
+            if len(self._count) < self._messages_max and self._bytes + nbytes <= self._bytes_max:
+                return True
+            most = max(self._holders.values(), key=self._part, default=None)
+            if most is None or self._part(most) <= self._part(holder, 1, nbytes):
+                return False
+            self.unpin(next(reversed(most.claims.values())))
+        return False
+
+    def _part(self, holder: _Holder, messages: int = 0, nbytes: int = 0) -> float:
+        """Return the part of the bounds that a subscription uses, or would use with this much more."""
+        return max((holder.messages + messages) / self._messages_max, (holder.bytes + nbytes) / self._bytes_max)
+
+
+class Confirmations:
+    """The messages that programs of one node acknowledged."""
+
+    def __init__(self, context: MessagingContext, owed: OwedReceipts) -> None:
+        self._holdings = context.holdings
+        self._deliveries, self._ledger, self._owed = context.deliveries, context.ledger, owed
+        self._acknowledged = Marks(context.ledger, b"K")
+        """Acknowledged messages that the application has still to confirm as well."""
+
+    def has(self, copy: Copy) -> bool:
+        """Return True if a program on this node acknowledged it."""
+        return self._holdings.is_confirmed(copy) or copy.id in self._acknowledged
+
+    def restore(self, stored: Stored) -> None:
+        """Restore acknowledgements that the application has still to confirm after a restart."""
+        get, owes = self._holdings.cache.get, self._deliveries.owes
+        self._acknowledged.read(stored, lambda message: (copy := get(message)) is not None and owes(copy))
+
+    def add(self, copy: Copy, *, consumed: bool) -> None:
+        """Record an acknowledgement, of which the first one counts.
+
+        The author of a message that was given up, and not `consumed`, gets no receipt.
+        """
+        if self.has(copy):
+            return
+        if consumed:
+            self._owed.acknowledged(copy)
+        # A consumed message of a queue is dropped at once, and cannot be confirmed any more.
+        if self._deliveries.owes(copy) and not names_addressee(copy.descriptor.destination):
+            self._acknowledged.add(copy.id)
+        else:
+            self._holdings.confirm((copy,))
+            self._ledger.confirmed(copy)
+
+    def forget(self, messages: Iterable[MessageId]) -> None:
+        """Drop records of acknowledgements: the application confirmed the messages as well, or they left."""
+        for message in messages:
+            self._acknowledged.discard(message)
+
+
+_LATEST_MAX = 4_096
+"""Number of sessions and destinations whose progress is remembered."""
+
+
+class SessionOrder:
+    """The messages of one host that arrived out of the order of their sessions."""
+
+    def __init__(self, context: MessagingContext) -> None:
+        self._holdings = context.holdings
+        self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
+        """The highest number that arrived, by author, incarnation, session and destination; the least recent are
+        dropped first."""
+        self._broken = Marks(context.ledger, b"B")
+        """Messages that arrived after one that their session sent later."""
+
+    def is_broken_by(self, copy: Copy) -> bool:
+        """Return True if it arrived after a message that its session sent later to the same destination."""
+        return copy.id in self._broken
+
+    def note(self, copy: Copy) -> None:
+        """Note the arrival of a message."""
+        descriptor = copy.original
+        headers = descriptor.headers
+        if headers is None or not headers.session or not headers.number:
+            return
+        key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination
+        latest = self._latest.pop(key, 0)
+        if headers.number < latest:
+            self._broken.add(copy.id)
+        self._latest[key] = max(latest, headers.number)
+        if len(self._latest) > _LATEST_MAX:
+            del self._latest[next(iter(self._latest))]
+
+    def left(self, copy: Copy) -> None:
+        """Drop the mark of a copy that is gone."""
+        self._broken.discard(copy.id)
+
+    def restore(self, stored: Stored) -> None:
+        """Restore the marks after a restart."""
+        self._broken.read(stored, self._holdings.here)
+
+
+_ALONE_US = 1_000_000
+
+
+class Suspects:
+    """The doubtful messages that sessions of one host have."""
+
+    def __init__(self) -> None:
+        self.agenda: Agenda[Session] = Agenda(_has_one_alone)
+        """Sessions that are handed another message beside a doubtful one, because their programs still live."""
+
+    def hand(self, claim: Claim, session: Session, now: int) -> None:
+        """Note a message that a session is handed."""
+        claim.accompanied = claim.doubtful and bool(session.doubtful)
+        if claim.doubtful:
+            session.alone = session.doubtful[claim.number] = claim
+            session.alone_until_us = now + _ALONE_US
+            self.agenda.add(session, session.alone_until_us)
+
+    def release(self, session: Session) -> None:
+        """Let a session be handed more than the message that came alone."""
+        if session.alone is not None:
+            session.alone = None
+            self.agenda.note_ended()
+
+
+def _has_one_alone(session: Session, due_us: int) -> bool:
+    # A message that came alone may be returned, and come alone again, before the first second is over.
+    return session.alone is not None and session.alone_until_us == due_us
+
 
 _NUMBER_BYTES = 8
 _PLACE = attrgetter("place")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -83,6 +84,10 @@ class Browsing(msgspec.Struct, frozen=True):
     """All waiting messages in the order of assignment, at the manager; None: they come by events."""
 
 
+REPLIES: Final = "$replies"
+"""The queue for replies; a program that makes a request declares it."""
+
+
 class OpenRequest(msgspec.Struct, frozen=True):
     """A request whose reply a program waits for."""
 
@@ -98,6 +103,10 @@ class Followed(msgspec.Struct, frozen=True):
     deadline_us: int | None
     listed: bool = False
     """True if it lists its recipients."""
+
+
+LEASE_OVER: Final = "LEASE_OVER"
+"""The error code of a unit of work that is refused because leases are over."""
 
 
 class Late(enum.StrEnum):

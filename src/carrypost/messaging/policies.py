@@ -15,7 +15,7 @@ from carrypost.errors import LocalError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from carrypost.messaging.queues.groups import Demand, Policy
+    from carrypost.messaging.queues.queue import Demand, Policy
     from carrypost.model.descriptor import Descriptor
 
 _turn, _number = attrgetter("party.turn", "turn"), attrgetter("began")

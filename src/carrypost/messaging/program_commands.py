@@ -1,6 +1,6 @@
 """Commands of programs to their node, as tagged values: one class each, with the type of its answer.
 
-A command passes unchanged from the objects of a program to the part of messaging that does it (`messaging.programs`),
+A command passes unchanged from the objects of a program to the part of messaging that does it (`messaging.messaging`),
 over a node's socket as well: there, all of them are one tagged union. Each field is a value that can be encoded.
 """
 
@@ -14,9 +14,8 @@ import msgspec
 from carrypost.application.circle_state import CircleView
 from carrypost.gossip.draft import Draft
 from carrypost.messaging.commands import Browsing, Declare, Followed, OpenRequest, Receive, Subscribe
-from carrypost.messaging.discovery import Discovered
-from carrypost.messaging.names.namespace import Bind, Binding
-from carrypost.messaging.placement import PlaceAnswered
+from carrypost.messaging.namespace import Bind, Binding
+from carrypost.messaging.placement_and_discovery import Discovered, PlaceAnswered
 from carrypost.model.address import Kind
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId, NodeId

@@ -1,22 +1,24 @@
-"""Records of connections, subscriptions and claims, which refer to each other.
+"""Records of connections, subscriptions and claims, which refer to each other, and the claims that wait for a consumer.
 
 A claim is the right of one subscription to one message. It waits for a consumer with credit, or first for its delivery
 time; it is handed over, with a count; it comes back if it was not acknowledged; and it ends. The moves are in `MOVES`,
-and there are no others. Claims are made and moved by `messaging.claims`, subscriptions are added and removed by
-`messaging.topic`, sessions and consumers by `messaging.session`.
+and there are no others. `Backlog` has the claims of one claimant that wait. Claims are made and moved by
+`messaging.claims`, subscriptions are added and removed by `messaging.subscriptions`, sessions and consumers by
+`messaging.sessions`.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from carrypost.errors import InvalidDestinationException, StateError
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.messaging.backlog import Backlog
-from carrypost.messaging.dead_letters import DEAD_LETTERS
+from carrypost.messaging.namespace import DEAD_LETTERS
 from carrypost.model.address import (
     CIRCLE,
     address,
@@ -33,7 +35,7 @@ from carrypost.model.pattern import DESTINATION, Entry, plain_forms
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
@@ -41,6 +43,85 @@ if TYPE_CHECKING:
     from carrypost.messaging.control import Terms
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+
+
+_STALE_SLACK = 64
+"""Places of claims that are gone are swept out when there are this many more than twice those that wait."""
+
+
+class Placed(Protocol):
+    """A claim, which has a place in the order of its claimant's claims."""
+
+    place: int
+
+
+T = TypeVar("T", bound=Placed)
+
+
+# Two parts, as claims come back: fresh ones have rising places, and a queue will do; returned ones
+# need a heap.
+class Backlog(Generic[T]):
+    """The claims of one claimant that wait, in the order of their places."""
+
+    __slots__ = ("_fresh", "_order", "_places", "_returned")
+
+    def __init__(self) -> None:
+        self._fresh: dict[int, T] = {}
+        self._order: deque[int] = deque()
+        """Places of those, and of some that are gone: the front of a dict is slow to find after many deletions
+        there."""
+        self._returned: dict[int, T] = {}
+        """Claims that come again: before any that was never handed over."""
+        self._places: list[int] = []
+        """Heap of the places of those, and of some that are gone."""
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
+
+    def __iter__(self) -> Iterator[T]:
+        for place in sorted(self._returned):
+            yield self._returned[place]
+        yield from self._fresh.values()
+
+    def add(self, claim: T) -> None:
+        """Add a claim at the end."""
+        self._fresh[claim.place] = claim
+        self._order.append(claim.place)
+
+    def put_back(self, claims: Iterable[T]) -> None:
+        """Put claims that were handed over back to their places."""
+        for claim in claims:
+            self._returned[claim.place] = claim
+            heappush(self._places, claim.place)
+
+    def discard(self, claim: T) -> None:
+        """Remove a claim that ended while it waited."""
+        # Places stay behind in the queue and the heap, and are skipped later: to find one in the
+        # middle costs the whole length.
+        if self._fresh.pop(claim.place, None) is None:
+            self._returned.pop(claim.place, None)
+        if len(self._order) > 2 * len(self._fresh) + _STALE_SLACK:
+            self._order = deque(self._fresh)
+        if len(self._places) > 2 * len(self._returned) + _STALE_SLACK:
+            self._places = sorted(self._returned)
+
+    @property
+    def first(self) -> T:
+        """The claim that is next."""
+        if self._returned:
+            while self._places[0] not in self._returned:
+                heappop(self._places)
+            # Only places that are still in the dict count: others were discarded meanwhile.
+            return self._returned[self._places[0]]
+        while self._order[0] not in self._fresh:
+            self._order.popleft()
+        return self._fresh[self._order[0]]
+
+    def next(self) -> T:
+        """Remove and return the first claim."""
+        claim = self.first
+        del (self._returned or self._fresh)[claim.place]
+        return claim
 
 
 class ClaimState(enum.Enum):

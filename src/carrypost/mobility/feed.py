@@ -1,7 +1,11 @@
-"""Files of a GTFS feed: the trips of a day, the times and places of their stops, and the ways between them.
+"""Files of a GTFS feed: routes of the chosen types, trips of a day, times and places of stops, ways between them.
 
 Reads ``stops``, ``routes``, ``trips``, ``stop_times``, ``calendar``, ``calendar_dates``, ``frequencies`` and ``shapes``
 from a zip file or a folder. Routes, frequencies and shapes may be missing, and one of the two calendars as well.
+
+A feed gives each route a number for its type, of the basic list (3 is a bus) or of the extended one (700 is a bus
+service, 715 one on demand). A word such as bus stands for the basic number and all extended ones of its kind, a number
+for itself alone (`RouteTypes`).
 
 Each file is read once, from beginning to end, and its rows are counted. Errors are `LocalError` and name the file and
 the line.
@@ -21,8 +25,54 @@ from typing import NamedTuple
 from carrypost.errors import ConfigError, LocalError
 from carrypost.log.files import refused
 from carrypost.mobility.paths import clock_s
-from carrypost.mobility.routes import RouteTypes, described
 from carrypost.traces.csvfiles import CsvRow, Line, read_text, rows
+
+_KINDS: dict[str, tuple[range, ...]] = {
+    "tram": (range(1), range(900, 1000)),
+    "subway": (range(1, 2), range(400, 405), range(500, 700)),
+    "rail": (range(2, 3), range(100, 200), range(300, 400)),
+    "bus": (range(3, 4), range(200, 300), range(700, 800)),
+    "ferry": (range(4, 5), range(1000, 1100), range(1200, 1300)),
+    "cable-tram": (range(5, 6),),
+    "aerial-lift": (range(6, 7), range(1300, 1400)),
+    "funicular": (range(7, 8), range(1400, 1500)),
+    "trolleybus": (range(11, 12), range(800, 900)),
+    "monorail": (range(12, 13), range(405, 406)),
+}
+_TYPE_MAX = 1_702
+"""The last number of the extended list."""
+
+
+class RouteTypes:
+    """The types of routes that are meant; without any all are."""
+
+    def __init__(self, words: Sequence[str], what: str) -> None:
+        self.words = tuple(words)
+        self._meant: set[int] = set()
+        for word in words:
+            if word in _KINDS:
+                self._meant.update(*_KINDS[word])
+            elif word.isascii() and word.isdecimal() and int(word) <= _TYPE_MAX:
+                self._meant.add(int(word))
+            else:
+                kinds = ", ".join(_KINDS)
+                raise ConfigError(f"{what} must be one of {kinds}, or a number of GTFS such as 700, not {word!r}")
+
+    def __bool__(self) -> bool:
+        return bool(self.words)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._meant
+
+
+def described(types: Iterable[int]) -> str:
+    """Return the types for people, with the number of routes of each: bus (3) 622."""
+    found = []
+    for number, count in sorted(Counter(types).items()):
+        kind = next((name for name, ranges in _KINDS.items() if any(number in each for each in ranges)), "other")
+        found.append(f"{kind} ({number}) {count:,}")
+    return ", ".join(found)
+
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _TABLES = frozenset(

@@ -27,11 +27,9 @@ from carrypost.traces.contact_tables import positions_of
 from carrypost.traces.contacts import Presence
 from carrypost.traces.csvfiles import TIME_S_MAX, Line, has_content, read_text, rows
 from carrypost.traces.formats import FORMATS, Options, read_whole
-from carrypost.traces.formats.events import NS2_NODE, is_walkers
-from carrypost.traces.formats.keys import column, ranked
-from carrypost.traces.formats.places import resting
-from carrypost.traces.formats.tables import OneMovement
-from carrypost.traces.formats.words import no_number
+from carrypost.traces.formats.assembly import column, ranked, resting
+from carrypost.traces.formats.lines import no_number
+from carrypost.traces.formats.syntax import NS2_NODE, OneMovement, is_walkers
 from carrypost.traces.tracks import Movement, Tracks
 
 _HEADER_NUMBERS = (6, 8)

@@ -1,4 +1,4 @@
-"""Addresses: names that people use, and the destinations that messages have.
+"""Addresses: names that people use, destinations of messages, their classes of service, and lists of recipients.
 
 ::
 
@@ -23,6 +23,9 @@ for names that programs give. A node stands before others, and with security off
 ``@`` and ``%`` are written as ``%2F``, ``%40`` and ``%25`` there, and a node called ``all`` is ``%61ll``. The one
 invariant: an address has exactly one spelling, and what is spelt otherwise is no address. So two destinations are the
 same if their texts are.
+
+A class of service says how hosts pass a message on, store it and acknowledge it, by its destination and its headers.
+Gossip knows only the class. What a destination is for, and which layers use it, is known here and above.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from carrypost.config.rules import nearest
-from carrypost.errors import InvalidDestinationException
+from carrypost.errors import IllegalArgumentException, InvalidDestinationException
+from carrypost.model import ids
+from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId
 
 
@@ -439,3 +444,118 @@ def topic_written(pattern: str) -> str | None:
         return name if topic_pattern(name) == pattern else None
     except InvalidDestinationException:
         return None
+
+
+class Service(NamedTuple):
+    """The class of service of one message."""
+
+    direct: bool = False
+    """True if it mostly goes from its author straight to the one node in its destination. Neighbours of the two do not
+    miss it, and its author is informed of its arrival before others are."""
+    private: bool = False
+    """True if only its author and the one node in its destination ever have it."""
+    momentary: bool = False
+    """True if it is of use only now, and its author repeats it until there is an answer. So it is neither stored nor
+    acknowledged."""
+
+
+_USUAL = Service()
+_DIRECT, _PRIVATE = Service(direct=True), Service(private=True)
+_DIRECT_PRIVATE, _MOMENTARY = Service(direct=True, private=True), Service(direct=True, private=True, momentary=True)
+
+
+def service_of(destination: str, headers: Headers | None, size: int) -> Service:
+    """Return the class of service of a message with a payload of this size."""
+    private = headers is not None and headers.connected and not headers.recipients
+    if not destination.startswith(BETWEEN_OVERLAYS):
+        return _PRIVATE if private else _USUAL
+    if not private:
+        return _DIRECT
+    return _DIRECT_PRIVATE if size else _MOMENTARY
+
+
+Named = tuple[bytes | str, ...]
+"""A list in its wire form: text if security is off, else the bytes of the ids."""
+
+
+def nodes(named: Named) -> tuple[NodeId, ...]:
+    """Return the ids of the nodes in a list."""
+    return tuple([ids.node_of(each) if isinstance(each, bytes) else NodeId(each) for each in named])
+
+
+def fault(named: Named, author: NodeId, destination: str, *, ordered: bool, signed: bool) -> str | None:
+    """Return the fault of a message's list, or None; `named` may be of any type that a stranger sent."""
+    if signed:
+        well_named = all(isinstance(each, bytes) and len(each) == ids.DIGEST_BYTES for each in named)
+    else:
+        well_named = all(isinstance(each, str) and each for each in named)
+    if not well_named:
+        return "the recipients are named in another way than the author"
+    if list(named) != sorted(set(named)):
+        return "the recipients are not in order, or one is listed twice"
+    if author in nodes(named):
+        return "the author is listed as a recipient"
+    return _misplaced(destination, ordered=ordered)
+
+
+def _misplaced(destination: str, *, ordered: bool) -> str | None:
+    """Return the reason why messages to this destination, or with an order, may not list recipients, or None."""
+    if names_addressee(destination):
+        return (
+            f"a message to {destination!r} takes no recipients, since its destination names the node: leave "
+            "them out, or send to a topic"
+        )
+    if ordered:
+        return (
+            "an ordered message takes no recipients, since all other nodes would wait for it in vain: leave "
+            "them out, or send to a topic without an ordering"
+        )
+    return None
+
+
+def as_given(given: object) -> tuple[str, ...]:
+    """Return the recipients that a program names; raises `IllegalArgumentException` unless it is a list of texts."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Collection):
+        raise IllegalArgumentException(f"recipients must be a list of node ids, not {given!r}"[:200])
+    for each in given:
+        if not isinstance(each, str) or not each:
+            raise IllegalArgumentException(f"a recipient must be a node id, as text, not {each!r}"[:200])
+    return tuple(given)
+
+
+def as_sent(
+    named: tuple[str, ...], author: NodeId, destination: str, *, ordered: bool, signed: bool, most: int
+) -> Named:
+    """Return the list in its wire form, sorted and without repetition; raises `IllegalArgumentException`."""
+    if (misplaced := _misplaced(destination, ordered=ordered)) is not None:
+        raise IllegalArgumentException(misplaced)
+    if not named:
+        raise IllegalArgumentException(
+            "the list of recipients is empty: name a node, or leave the list out to send to all subscribers"
+        )
+    if author in named:
+        raise IllegalArgumentException(f"recipients must be other nodes: leave this node, {author!r}, out of the list")
+    for each in named:
+        if signed and not ids.is_node_id(each):
+            raise IllegalArgumentException(
+                f"a recipient must be a node id, 26 lower-case letters and digits, not {each!r}"[:200]
+            )
+        if not each.isascii() and not _is_unicode(each):
+            raise IllegalArgumentException(
+                f"a node id must be Unicode text without lone surrogates, not {each!r}"[:200]
+            )
+    made: set[bytes | str] = {ids.node_bytes(NodeId(each)) if signed else each for each in named}
+    if len(made) > most:
+        raise IllegalArgumentException(
+            f"a message can list at most {most} recipients (limits.recipients_max), not {len(made)}: send it "
+            "several times"
+        )
+    return tuple(sorted(made))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -19,12 +19,11 @@ import msgspec
 
 from carrypost.config.rules import nearest
 from carrypost.errors import DecodeError, LocalError
-from carrypost.model import headers, ids, recipient_lists
-from carrypost.model.address import SEALED
+from carrypost.model import address, headers, ids
+from carrypost.model.address import SEALED, Service, service_of
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.properties import AttributeValue as AttributeValue  # noqa: PLC0414 - part of this interface
-from carrypost.model.service import Service, service_of
 from carrypost.model.times import NEVER
 from carrypost.model.times import TIME_US_MAX as TIME_US_MAX  # noqa: PLC0414 - likewise
 
@@ -280,7 +279,7 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
     @lazy
     def listed(self) -> tuple[NodeId, ...]:
         """Return the nodes that it lists as recipients, in the order of the list; none if it is for all subscribers."""
-        return () if self.headers is None else recipient_lists.nodes(self.headers.recipients)
+        return () if self.headers is None else address.nodes(self.headers.recipients)
 
     @lazy
     def service(self) -> Service:
@@ -417,7 +416,7 @@ def decode(wire: bytes) -> Descriptor:
     if descriptor.headers is not None:
         wrong = headers.fault(descriptor.headers, descriptor.attributes, signed=descriptor.signed)
         if wrong is None and (named := descriptor.headers.recipients):
-            wrong = recipient_lists.fault(
+            wrong = address.fault(
                 named,
                 descriptor.node,
                 descriptor.destination,

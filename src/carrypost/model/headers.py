@@ -5,7 +5,8 @@ can add some in any order and number: a carrier passes on fields that it does no
 travel verbatim, and the author's signature covers them. A message without headers has no such field at all.
 
 The header names of the papers (JOMS-12 figures 2 and 5, JOMS-15 figure 2) are fields of the descriptor or of this, and
-never attributes, so an application may have a property called ``id``; `visible` has the fields that patterns see.
+never attributes, so an application may have a property called ``id``; `descriptor_values` has the fields that
+patterns see.
 """
 
 from __future__ import annotations
@@ -130,10 +131,10 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     """Control message from one node to others about queues and names; carriers do not look into it."""
     recipients: tuple[_Node, ...] = ()
     """Ids of the recipients, ascending, each once: text where security is off, else the bytes that the text encodes.
-    Without recipients the message is for all subscribers (`model.recipients`)."""
+    Without recipients the message is for all subscribers (`model.descriptor_values`)."""
     origin: Annotated[bytes, msgspec.Meta(max_length=ORIGIN_BYTES_MAX)] = b""
     """The message that this one passes on: its descriptor as sent, with its author's signature. Both have the same
-    payload. Recipients check that (`security.origins`); carriers do not."""
+    payload. Recipients check that (`security.identity`); carriers do not."""
     connected: bool = False
     """True if the message is only for recipients that are connected with its author (`carrypost.island`)."""
     event: _Count = 0

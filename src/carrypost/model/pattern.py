@@ -26,8 +26,8 @@ from carrypost.config import Limits, text_form
 from carrypost.errors import DecodeError, LimitError, PatternError
 from carrypost.model.address import SPECIAL
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.descriptor_values import field_of
 from carrypost.model.selector import Selector
-from carrypost.model.visible import field_of
 
 DESTINATION = "destination"
 PROFILE_DIGEST_BYTES = 8
@@ -83,7 +83,7 @@ def text_of(descriptor: Descriptor, attribute: str) -> str | None:
     """Return the text that a pattern for `attribute` has to match, or None if the descriptor has no such attribute.
 
     ``destination`` is always the field. Other names are the application's attributes and, if it has none of that name,
-    `visible.PATTERN_FIELDS`.
+    `PATTERN_FIELDS`.
     """
     if attribute == DESTINATION:
         return descriptor.destination

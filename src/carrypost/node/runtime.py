@@ -17,20 +17,17 @@ from carrypost.gossip.wire.codec import MAGIC
 from carrypost.host import Host
 from carrypost.log.events import ClaimLost, Event
 from carrypost.log.journal import DATE, INCARNATION, Key, Value
+from carrypost.model.descriptor_values import Privilege, privilege
 from carrypost.model.ids import node_prefix
-from carrypost.model.privilege import Privilege, privilege
 from carrypost.model.times import MICROSECONDS
-from carrypost.node.clock import NodeClock
-from carrypost.node.driver import NodeDriver
+from carrypost.node.driver import NodeClock, NodeDriver
 from carrypost.node.folder import NodeFolder, exposed
-from carrypost.node.oversights import oversights
-from carrypost.node.recording.record_writer import RecordWriter
-from carrypost.node.recording.traces import Traces
-from carrypost.node.settings import NodeSettings
+from carrypost.node.records import RecordWriter, Traces
+from carrypost.node.settings import NodeSettings, oversights
 from carrypost.node.store.store import Store
 from carrypost.node.udp.udp import Udp
 from carrypost.overlay.events import ModulatorFault
-from carrypost.security.entropy import from_system
+from carrypost.security.identity import from_system
 from carrypost.security.packets import Packets
 
 Handlers = Mapping[type[Event], Callable[[Any], None]]

@@ -1,9 +1,14 @@
-"""Settings of a real node: those of its host, and where it listens, stores and records.
+"""Settings of a real node: those of its host, where it listens, stores and records; and their effects, in sentences.
 
 One TOML file has all of it: top-level keys and the table ``[limits]`` are the host's (`carrypost.config`), the tables
 ``[node]``, ``[udp]``, ``[record]``, ``[stomp]``, ``[openwire]``, ``[metrics]`` and ``[trace]`` are those below.
 Environment variables lie over the file (``CARRYPOST_UDP_PORT``), keywords over both. Everything has a default: an empty
 file is a node that works.
+
+By default a node carries nothing for others: it has what its programs publish and subscribe to, and gives that to
+neighbours that ask for it. A user that starts a third node between two and expects it to relay has to see that, so
+`Carrying` says what a node carries, for whom and how long. Settings that are valid and have no effect, most likely by
+oversight, are named in the log of a starting node (`oversights`).
 """
 
 from __future__ import annotations
@@ -14,18 +19,21 @@ import os
 import shlex
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from carrypost.config import DAY_S, KIB, MIB, UNBOUNDED, YEAR_S, Settings
 from carrypost.config.document import Document
 from carrypost.config.rules import Fields, changed, number, size, table, text, texts, texts_or, whole
 from carrypost.config.rules import differences as tables_differ
 from carrypost.config.settings import ROUTING
-from carrypost.errors import ConfigError
+from carrypost.errors import ConfigError, LocalError
 from carrypost.log.files import read_text
+from carrypost.printing import length_of_time
 from carrypost.security.identity import PLAIN_NAME_BYTES_MAX
 
 CONTROL_FILE = "control.sock"
@@ -319,3 +327,117 @@ def default_data() -> Path:
         return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "carrypost"
     except RuntimeError:
         raise ConfigError("this user has no home folder: name a folder for the node with --data") from None
+
+
+class Carrying(msgspec.Struct, frozen=True, rename=lambda name: name.removeprefix("cache_")):
+    """The settings that decide it, as `status` shows them."""
+
+    altruistic: bool | tuple[str, ...]
+    """Carry messages that no program here asked for: never, always, or if the destination matches one of these."""
+    horizon_hops: int
+    cache_messages_max: int
+    cache_bytes_max: int
+    lifetime_s_default: float | None
+    lifetime_s_max: float | None
+
+    @classmethod
+    def of(cls, value: Settings | Mapping[str, object]) -> Carrying:
+        """Return what a node with these settings carries, or what one reported at its control socket."""
+        return msgspec.convert(value, cls, from_attributes=True)
+
+    def sentences(self) -> tuple[tuple[str, str], ...]:
+        """Return sentences for people: the carried messages, their recipients, and their end."""
+        room = f"at most {self.cache_messages_max:,} messages and {self.cache_bytes_max / MIB:,.0f} MiB"
+        return (
+            ("carries", f"what programs here publish and subscribe to; {room}"),
+            ("carries for", ", ".join(self._whom())),
+            ("carries until", self._until()),
+        )
+
+    def _whom(self) -> Iterator[str]:
+        if self.altruistic is True:
+            yield "all nodes, also what no program here asked for (altruistic = true)"
+            return
+        yield "neighbours that ask for the same"
+        if self.horizon_hops > 1:
+            hops = self.horizon_hops - 1
+            yield f"nodes up to {hops} hop{'s' * (hops > 1)} away, whatever they ask for (horizon_hops = {hops + 1})"
+        if self.altruistic:
+            yield f"all nodes, what matches {_listed(self.altruistic)} (altruistic)"
+        else:
+            yield "nothing for others (set altruistic = true to carry for all nodes)"
+
+    def _until(self) -> str:
+        if self.lifetime_s_default is None:
+            default = "set only if the sender gives one"
+        else:
+            default = f"{length_of_time(self.lifetime_s_default)} after it was sent, unless the sender gives another"
+        most = "" if self.lifetime_s_max is None else f", {length_of_time(self.lifetime_s_max)} at most"
+        return f"each message's deadline: {default}{most}"
+
+
+def fruitless(settings: Settings) -> tuple[str, ...]:
+    """Return the patterns of `altruistic` that no topic and no queue can match, on a node with messaging.
+
+    Messages of messaging have destinations such as ``topic/news``. A pattern that begins with anything else, and with
+    no wildcard, was most likely written for the names of topics.
+    """
+    if isinstance(settings.altruistic, bool) or not settings.messaging.enabled:
+        return ()
+    return tuple(pattern for pattern in settings.altruistic if not _reaches_addresses(pattern))
+
+
+def _reaches_addresses(pattern: str) -> bool:
+    from carrypost.model.address import Kind  # noqa: PLC0415 - commands only read settings
+    from carrypost.model.pattern import beginnings  # noqa: PLC0415 - likewise
+
+    addresses = tuple(f"{kind}/" for kind in Kind)
+    values, prefixes = beginnings(pattern)
+    return any(value.startswith(addresses) for value in values) or any(
+        prefix.startswith(kind) or kind.startswith(prefix) for prefix in prefixes for kind in addresses
+    )
+
+
+def _listed(patterns: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(patterns) - most} more" if len(patterns) > most else ""
+    return ", ".join(patterns[:most]) + more
+
+
+def oversights(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each setting without effect: what is wrong with it, and what was expected."""
+    for pattern in fruitless(settings):
+        yield (
+            f"altruistic: {pattern!r} matches no topic or queue and has no effect: destinations begin with topic/ or "
+            r"queue/, as in 'topic/village\..*'"
+        )
+    if settings.overlay.enabled:
+        yield from _unknown_nodes(settings)
+        yield from _unused_modules(settings)
+
+
+def _unknown_nodes(settings: Settings) -> Iterator[str]:
+    """Yield sentences about lists of nodes. Without security any text is the name of a node."""
+    from carrypost.model.ids import is_node_id  # noqa: PLC0415 - likewise
+
+    for name in ("brokers", "authors") if settings.security == "signed" else ():
+        for each in getattr(settings.overlay, name):
+            if not is_node_id(each):
+                yield (
+                    f"overlay.{name}: {each!r} is not the id of a node and has no effect: ids have 26 letters and "
+                    "digits; `carrypost status` prints that of a node"
+                )
+
+
+def _unused_modules(settings: Settings) -> Iterator[str]:
+    from carrypost.overlay.modulators import programs  # noqa: PLC0415 - likewise
+
+    overlay = settings.overlay
+    if not overlay.broker or overlay.modulators == "named":
+        return
+    allowed = f'overlay.modulators = "{overlay.modulators}" has no effect'
+    if overlay.modulators == "trusted" and not overlay.authors:
+        yield f"{allowed}: list the nodes whose modules this broker runs in overlay.authors"
+    try:
+        programs.check_installed()
+    except LocalError as error:
+        yield f"{allowed}: {error}"

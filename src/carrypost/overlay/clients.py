@@ -20,7 +20,7 @@ from carrypost.overlay.tables import Client, Clients, Served, channel_hash
 
 if TYPE_CHECKING:
     from carrypost.application.ledger import Ledger
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.ids import NodeId
     from carrypost.overlay.items import Outbox
     from carrypost.overlay.processing import Processing

@@ -277,7 +277,7 @@ def _work(instance: Instance) -> dict[str, Any]:
 
 # --- topics ------------------------------------------------------------------------------------------------
 
-# Channels as messaging uses them: subscriptions that it opens for its programs (`messaging.channels`).
+# Channels as messaging uses them: subscriptions that it opens for its programs (`messaging.context`).
 #
 # Messaging and the overlay are layers beside each other, and neither knows the other. The host
 # gives messaging this part of the overlay. All values are such as messaging keeps in its own rows:

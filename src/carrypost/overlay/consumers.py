@@ -31,21 +31,21 @@ import msgspec
 from carrypost.errors import DecodeError, IllegalArgumentException, LocalError, RemoteError
 from carrypost.log.events import PayloadWanted, Reason
 from carrypost.model import address
+from carrypost.model.address import nodes
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.model.recipient_lists import nodes
 from carrypost.model.times import NEVER, TIME_US_MAX
 from carrypost.overlay.events import EventsLost
 from carrypost.overlay.items import CURSORS_MAX, Attach, Moving, Relocation, Role, shortened
 from carrypost.overlay.modulators.modulator import Modulator
 from carrypost.overlay.relocation import VARIANTS, Run, Snapshot, digest, extended, unpacked
-from carrypost.security.origins import check_origin
+from carrypost.security.identity import check_origin
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from carrypost.application.ledger import KnownRows
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.headers import Covers
 

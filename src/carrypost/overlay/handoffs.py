@@ -52,14 +52,14 @@ from carrypost.overlay.relocation import (
     unpacked,
 )
 from carrypost.overlay.tables import Client
-from carrypost.security.origins import check_origin
+from carrypost.security.identity import check_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from carrypost.application.ledger import KnownRows, Ledger
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.items import Outbox, Reader

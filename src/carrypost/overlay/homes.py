@@ -28,7 +28,7 @@ from carrypost.overlay.tables import REPEATS
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.island.island import Island
     from carrypost.overlay.consumers import Consumers
     from carrypost.overlay.items import Outbox

@@ -34,7 +34,7 @@ from carrypost.overlay.relocation import HandoffId
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterator
 
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from carrypost.config import Limits, Settings
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.items import Outbox, Sent

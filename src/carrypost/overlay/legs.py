@@ -42,7 +42,7 @@ import msgspec
 
 from carrypost.errors import LocalError, RemoteError
 from carrypost.gossip.draft import Draft
-from carrypost.gossip.holdings.usage import Usage
+from carrypost.gossip.holdings.eviction import Usage
 from carrypost.log.events import LayerEvent, Reason
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
@@ -61,14 +61,14 @@ from carrypost.overlay.items import (
     pages,
 )
 from carrypost.overlay.relocation import DESTINATION_STAYS, DestinationState, HandoffId
-from carrypost.security.origins import check_origin
+from carrypost.security.identity import check_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.log.journal import Journal
     from carrypost.overlay.topology import Topology
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from carrypost.application.deliveries import Deliveries
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.island.island import Island
     from carrypost.log.journal import Key, Value
     from carrypost.model.ids import MessageId

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from carrypost.gossip.outputs import Outputs
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.overlay.handoffs import Handoffs
     from carrypost.overlay.items import MoveReason
     from carrypost.overlay.lanes import Seat

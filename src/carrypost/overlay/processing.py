@@ -25,8 +25,8 @@ import msgspec
 
 from carrypost.gossip.draft import Draft
 from carrypost.model import ids
+from carrypost.model.descriptor_values import Selectable
 from carrypost.model.headers import RUNS_MAX, Covers, Headers
-from carrypost.model.visible import Selectable
 from carrypost.overlay.items import event_of
 from carrypost.overlay.modulators.modulator import Instance, Meter, Modulator
 from carrypost.overlay.modulators.registry import FUEL_PER_US, Event, Result

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import LocalError
-from carrypost.gossip.holdings.owners import LOG
+from carrypost.gossip.holdings.cache import LOG
 from carrypost.log.events import Reason
 from carrypost.model.address import channel_of
 from carrypost.model.ids import NodeId, node_prefix
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.log.journal import Journal
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from carrypost.application.ledger import KnownRows
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.headers import Covers

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from carrypost.config.settings import Overlay
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.island.island import Island
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId

@@ -19,8 +19,7 @@ from carrypost.model.ids import NodeId, base32, node_bytes, node_id, node_of
 from carrypost.model.times import MICROSECONDS, TIME_US_MAX
 from carrypost.security import codes, hpke, sealing
 from carrypost.security.codes import CodeKind
-from carrypost.security.entropy import Entropy
-from carrypost.security.identity import Domain, Identity, verify_bytes
+from carrypost.security.identity import Domain, Entropy, Identity, verify_bytes
 
 MEMBERS_MAX = 1_000
 """Members of a circle, and open invitations: a charter with both has about 250 kB."""

@@ -1,4 +1,4 @@
-"""Identities: Ed25519 keys, node ids, signatures.
+"""Identities: Ed25519 keys, node ids, signatures, and the random bytes that keys are made of.
 
 A signed identity's node id is the hash of its public key, so names such as ``Alan@<node id>`` certify themselves. A
 plain identity is a bare name and means that security is off. Keys come from the operating system or from 32 bytes that
@@ -6,6 +6,14 @@ the caller derived; never from `random`.
 
 Each kind of signed bytes has a `Domain`, which is signed in front of them. A signature of one kind is therefore never
 valid for another, even for bytes that can be read as both.
+
+`check_origin` is for messages that pass on others. The signature of the message itself is checked when it arrives, as
+for every message. `check_origin` checks the signature of the message that it passes on, and that both have the same
+payload: pieces were checked against the root of the one, so they are those of the other.
+
+Random bytes for keys, salts and secrets come from the operating system (`from_system`), or are `derived` where runs
+must repeat. Nothing secret ever comes from a generator of `random`. The derived bytes of an emulated node depend on the
+seed of the run, the node and its boot alone, so one more node does not change those of others.
 """
 
 from __future__ import annotations
@@ -13,15 +21,45 @@ from __future__ import annotations
 import enum
 import functools
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from carrypost.errors import ForgeryError, LocalError
 from carrypost.model import ids
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
+
+Entropy = Callable[[int], bytes]
+"""A function that returns this many random bytes."""
+_BLOCK_BYTES = 32
+
+
+def from_system(nbytes: int) -> bytes:
+    """Return random bytes of the operating system, through the library for cryptography."""
+    if nbytes <= _BLOCK_BYTES:
+        return ChaCha20Poly1305.generate_key()[:nbytes]
+    blocks = [ChaCha20Poly1305.generate_key() for _ in range(-(-nbytes // _BLOCK_BYTES))]
+    return b"".join(blocks)[:nbytes]
+
+
+def derived(seed: int | str, node: str, boot: int) -> Entropy:
+    """Return a source for an emulated node: SHA-256 over seed, node, boot and a counter."""
+    numbers = count()
+
+    def draw(nbytes: int) -> bytes:
+        blocks = [
+            hashlib.sha256(f"{seed}/{node}/entropy/{boot}/{next(numbers)}".encode()).digest()
+            for _ in range(-(-nbytes // _BLOCK_BYTES))
+        ]
+        return b"".join(blocks)[:nbytes]
+
+    return draw
+
 
 SEED_BYTES = 32
 PLAIN_NAME_BYTES_MAX = 64
@@ -117,3 +155,17 @@ def verify_bytes(author: bytes | str, domain: Domain, data: bytes, signature: by
 @functools.lru_cache(maxsize=256)  # Few authors write most messages.
 def _public_key(author: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(author)
+
+
+def check_origin(found: Descriptor) -> None:
+    """Raise `ForgeryError` unless a message passes on a message of the author that it names, with its payload."""
+    origin = found.original
+    if origin is found or origin.original is not origin:
+        raise ForgeryError("origin", "the origin is missing, or has an origin itself")
+    if origin.signed != found.signed:
+        raise ForgeryError("origin", "only one of the two messages is signed")
+    payload = found.root, found.length, found.size, found.codec
+    if payload != (origin.root, origin.length, origin.size, origin.codec):
+        raise ForgeryError("origin", "the payload is not that of the message that is passed on")
+    if origin.signed:
+        verify(origin)

@@ -22,8 +22,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from carrypost.config.settings import PACKET_BYTES
-from carrypost.security.entropy import Entropy
 from carrypost.security.hpke import mac
+from carrypost.security.identity import Entropy
 
 HEAD = b"CP\x02"
 """Magic and version of protected datagrams."""

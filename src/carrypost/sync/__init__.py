@@ -9,25 +9,12 @@
         for message in ctx.create_consumer("topic/village.roads"):
             print(message.get_body(str))
 
-All calls may be made by any thread. They run in one thread of this process (`sync.loop`), and listeners in a thread for
-each context. What has no call that waits is the same for both: modes, destinations and exceptions are those of
-`carrypost`.
+All calls may be made by any thread. They run in one thread of this process (`sync.blocking_calls`), and listeners in a
+thread for each context. What has no call that waits is the same for both: modes, destinations and exceptions are those
+of `carrypost`.
 """
 
-from carrypost.sync.contexts import (
-    Consumer,
-    Context,
-    JMSConsumer,
-    JMSContext,
-    JMSProducer,
-    Job,
-    Producer,
-    QueueBrowser,
-    Request,
-    Sent,
-)
-from carrypost.sync.factory import ConnectionFactory
-from carrypost.sync.messages import (
+from carrypost.sync.blocking_calls import (
     BytesMessage,
     MapMessage,
     Message,
@@ -37,7 +24,22 @@ from carrypost.sync.messages import (
     TemporaryTopic,
     TextMessage,
 )
-from carrypost.sync.naming import Binding, InitialContext, NamingContext
+from carrypost.sync.classic import ConnectionFactory
+from carrypost.sync.contexts import (
+    Binding,
+    Consumer,
+    Context,
+    InitialContext,
+    JMSConsumer,
+    JMSContext,
+    JMSProducer,
+    Job,
+    NamingContext,
+    Producer,
+    QueueBrowser,
+    Request,
+    Sent,
+)
 
 __all__ = [
     "Binding",

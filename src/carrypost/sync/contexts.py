@@ -1,6 +1,7 @@
 """The classes of the asyncio API for programs that block: the same names, ``with`` and ``for``.
 
-Each stands for an object of that API (`_inner`), which belongs to the thread of the loop (`sync.loop`).
+Each stands for an object of that API (`_inner`), which belongs to the thread of the loop (`sync.blocking_calls`). The
+directory (`carrypost.naming`) is among them.
 """
 
 # ruff: noqa: SLF001 - parts of the same API
@@ -10,25 +11,44 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
 
-from carrypost.jms import circles, consumer, context, jobs, producer, queue_browser, requestor, sent
-from carrypost.jms.batches import BATCH_MAX, Batch
+from carrypost import naming
+from carrypost.errors import IllegalArgumentException
+from carrypost.jms import consumer, context, producer, requestor, sent
+from carrypost.jms.destinations import Destination
 from carrypost.jms.durations import Duration, in_seconds, seconds
+from carrypost.jms.intake import BATCH_MAX, Batch
 from carrypost.jms.messages.message import check_individual
 from carrypost.log.events import SendState
 from carrypost.model.ids import NodeId
-from carrypost.sync.messages import Message, as_message, as_queue, as_topic
-from carrypost.sync.methods import Blocking, Closing, blocking, documented, each, entered, hopping, passing, reading
-from carrypost.sync.process import loop, post, running
+from carrypost.sync.blocking_calls import (
+    Blocking,
+    Closing,
+    Message,
+    as_message,
+    as_queue,
+    as_topic,
+    blocking,
+    documented,
+    each,
+    entered,
+    hopping,
+    loop,
+    passing,
+    post,
+    reading,
+    running,
+)
 from carrypost.sync.worker import Listener, MessageListener, plain, threaded
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from carrypost.jms.completions import CompletionListener
-    from carrypost.jms.reports import ExceptionListener
+    from carrypost.jms.listener_calls import ExceptionListener
+    from carrypost.jms.sent import CompletionListener
     from carrypost.model.descriptor import Descriptor
+
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -87,22 +107,22 @@ class Producer(producer.Producer):
         return super().set_async(plain(listener))
 
 
-@documented(circles.ContextCircles)
-class Circles(Blocking[circles.ContextCircles]):
-    found = blocking(circles.ContextCircles.found)
-    invite = blocking(circles.ContextCircles.invite)
-    join = blocking(circles.ContextCircles.join)
-    remove = blocking(circles.ContextCircles.remove)
-    rotate = blocking(circles.ContextCircles.rotate)
-    leave = blocking(circles.ContextCircles.leave)
-    export = blocking(circles.ContextCircles.export)
-    show = blocking(circles.ContextCircles.show)
-    members = blocking(circles.ContextCircles.members)
+@documented(context.ContextCircles)
+class Circles(Blocking[context.ContextCircles]):
+    found = blocking(context.ContextCircles.found)
+    invite = blocking(context.ContextCircles.invite)
+    join = blocking(context.ContextCircles.join)
+    remove = blocking(context.ContextCircles.remove)
+    rotate = blocking(context.ContextCircles.rotate)
+    leave = blocking(context.ContextCircles.leave)
+    export = blocking(context.ContextCircles.export)
+    show = blocking(context.ContextCircles.show)
+    members = blocking(context.ContextCircles.members)
 
 
-@documented(jobs.Job)
-class Job(Blocking[jobs.Job]):
-    def __init__(self, inner: jobs.Job) -> None:
+@documented(consumer.Job)
+class Job(Blocking[consumer.Job]):
+    def __init__(self, inner: consumer.Job) -> None:
         super().__init__(inner)
         self._block = entered(inner)
 
@@ -161,7 +181,7 @@ class Consumer(Closing[consumer.Consumer]):
     @documented(consumer.Consumer.processing)
     def processing(self, timeout: Duration | None = None) -> Iterator[Job]:
         check_individual(self._inner._session, "processing()")
-        return (Job(jobs.Job(message)) for message in self.messages(timeout))
+        return (Job(consumer.Job(message)) for message in self.messages(timeout))
 
     def _receive(self, timeout: Duration | None, kind: type | None) -> Message | None:
         while (batch := self._read_ahead(timeout, kind, 1)) is not None:
@@ -193,12 +213,12 @@ class Consumer(Closing[consumer.Consumer]):
         loop().run(listen)
 
 
-@documented(queue_browser.QueueBrowser)
-class QueueBrowser(Closing[queue_browser.QueueBrowser]):
-    queue = reading(queue_browser.QueueBrowser.queue)
-    message_selector = reading(queue_browser.QueueBrowser.message_selector)
-    taken_at = reading(queue_browser.QueueBrowser.taken_at)
-    close = blocking(queue_browser.QueueBrowser.close)
+@documented(consumer.QueueBrowser)
+class QueueBrowser(Closing[consumer.QueueBrowser]):
+    queue = reading(consumer.QueueBrowser.queue)
+    message_selector = reading(consumer.QueueBrowser.message_selector)
+    taken_at = reading(consumer.QueueBrowser.taken_at)
+    close = blocking(consumer.QueueBrowser.close)
 
     @property
     def age(self) -> float | None:
@@ -209,7 +229,7 @@ class QueueBrowser(Closing[queue_browser.QueueBrowser]):
 
         return loop().run(read)
 
-    @documented(queue_browser.QueueBrowser.messages)
+    @documented(consumer.QueueBrowser.messages)
     def messages(self, timeout: Duration | None = None) -> Iterator[Message]:
         return (as_message(message) for message in each(self._inner.messages(timeout)))
 
@@ -330,3 +350,45 @@ class Context(Blocking[context.Context]):
 
 JMSContext, JMSConsumer, JMSProducer = Context, Consumer, Producer
 """As JMS calls them."""
+
+
+class Binding(NamedTuple):
+    """A name in a context, and what it stands for there."""
+
+    name: str
+    bound: Destination | NamingContext
+
+
+def bound(found: Any) -> Any:  # noqa: ANN401 - whatever is bound
+    """Return what was found, as a program that blocks uses it."""
+    return NamingContext(found) if isinstance(found, naming.NamingContext) else found
+
+
+@documented(naming.NamingContext)
+class NamingContext(Blocking[naming.NamingContext]):
+    name = reading(naming.NamingContext.name)
+    bind = blocking(naming.NamingContext.bind)
+    rebind = blocking(naming.NamingContext.rebind)
+    unbind = blocking(naming.NamingContext.unbind)
+    lookup = blocking(naming.NamingContext.lookup, bound)
+    list = blocking(naming.NamingContext.list)
+    list_bindings = blocking(
+        naming.NamingContext.list_bindings, lambda found: [Binding(name, bound(each)) for name, each in found]
+    )
+    create_subcontext = blocking(naming.NamingContext.create_subcontext, lambda made: NamingContext(made))  # noqa: PLW0108 - no class yet
+    destroy_subcontext = blocking(naming.NamingContext.destroy_subcontext)
+
+
+@documented(naming.InitialContext)
+class InitialContext(NamingContext):
+    def __init__(self, context: Context) -> None:
+        if not isinstance(context, Context):
+            raise IllegalArgumentException(
+                (
+                    "InitialContext requires a context of carrypost.sync, made by its ConnectionFactory, not "
+                    f"{context!r}"
+                )[:200]
+            )
+        super().__init__(naming.InitialContext(context._inner))
+
+    discover = blocking(naming.InitialContext.discover)

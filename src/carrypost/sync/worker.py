@@ -16,9 +16,8 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from carrypost.errors import IllegalArgumentException
-from carrypost.jms.caller import Caller
-from carrypost.sync.messages import KINDS, Message
-from carrypost.sync.process import loop
+from carrypost.jms.listener_calls import Caller
+from carrypost.sync.blocking_calls import KINDS, Message, loop
 
 F = TypeVar("F")
 Listener = Callable[[Message], object]

@@ -22,11 +22,11 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from carrypost.lab.campaign.states import FAILED, CampaignFolder
+from carrypost.lab.campaign.folder import FAILED, CampaignFolder
 from carrypost.lab.metrics import FAMILIES
 from carrypost.log.files import refusing
-from carrypost.web.answers import NotFoundError, in_thread, json_answer, text_of, whole
-from carrypost.web.replay.runs import Runs, looked_for
+from carrypost.web.runs import Runs, looked_for
+from carrypost.web.server import NotFoundError, in_thread, json_answer, text_of, whole
 
 REPORT = "report.html"
 _METRICS = "metrics"

@@ -21,11 +21,10 @@ from typing import Any, Protocol, TypeVar
 
 import typer
 
-from carrypost.cli import _completion, _output
+from carrypost.cli import _message_options, _output
 from carrypost.cli._exit import Exit
 from carrypost.cli._joining import Joined, explained
-from carrypost.cli.console.actions import Actions
-from carrypost.cli.console.words import PROMPT, Line, parse
+from carrypost.cli.console.words import PROMPT, Actions, Line, parse
 from carrypost.errors import CarrypostError, IllegalStateException, LocalError
 from carrypost.log.files import refused
 
@@ -226,5 +225,5 @@ async def run(joined: Joined) -> int:
         from carrypost.cli.console.editor import Editor  # noqa: PLC0415 - an extra
 
         _output.say(f"{_WELCOME}, Tab completes")
-        source = Editor(joined.settings.data / _HISTORY, functools.partial(_completion.known, joined.ctx))
+        source = Editor(joined.settings.data / _HISTORY, functools.partial(_message_options.known, joined.ctx))
     return await Console(joined, source, script=False).run()

@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
-from carrypost.cli import _paths
-from carrypost.cli._extras import needs_engine, needs_reports
-from carrypost.cli._options import Engine, option
+from carrypost.cli._options import Engine, needs_engine, needs_reports, option, path_option
 
-RecordOption = Annotated[Path, _paths.option("--record", "Folder for the nodes' records.", "FOLDER", default=True)]
+RecordOption = Annotated[Path, path_option("--record", "Folder for the nodes' records.", "FOLDER", default=True)]
 
 
 def demo(
@@ -37,13 +35,13 @@ def demo(
     if full:
         needs_engine("spark")
         needs_reports()
-    from carrypost.cli.demo import folder, stage  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli.demo import stage  # noqa: PLC0415 - keeps --help quick
 
     code = stage.run(record, quick=quick)
     if code or not full:
         raise typer.Exit(code)
-    from carrypost.cli.reproduce import reproduce  # noqa: PLC0415 - needed by this option only
+    from carrypost.cli.lab.results import reproduce  # noqa: PLC0415 - needed by this option only
 
-    out = record / folder.CAMPAIGN
+    out = record / stage.CAMPAIGN
     typer.echo(f"\nEmulated buses on Spark follow, a minute or two: carrypost reproduce bus --quick --out {out}")
     reproduce("bus", quick=True, out=out, engine=Engine())

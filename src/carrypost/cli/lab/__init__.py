@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from carrypost.cli._groups import Commands
-from carrypost.cli.lab import campaign, contacts, ingest, metrics, report, stream
+from carrypost.cli._options import Commands
+from carrypost.cli.lab import campaign, results, stream, traces
 
 lab = Commands("lab", help="Analyse traces and emulated runs on Spark: contacts, campaigns, metrics, reports.")
-for command in (ingest.ingest, contacts.contacts, campaign.campaign, metrics.metrics, report.report, stream.stream):
+for command in (traces.ingest, traces.contacts, campaign.campaign, results.metrics, results.report, stream.stream):
     lab.command()(command)

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _paths
-from carrypost.cli._exit import Exit
-from carrypost.cli._options import Engine, Json, option
-from carrypost.cli._output import figures, line, say, table
-from carrypost.cli._progress import Move, progress
-from carrypost.cli._signals import INTERRUPTED, orderly
+from carrypost.cli._exit import INTERRUPTED, Exit, orderly
+from carrypost.cli._options import Engine, Json, PathText, option, path_argument, path_option, path_or_uri
+from carrypost.cli._output import Move, figures, line, progress, say, table
 from carrypost.errors import LocalError
 from carrypost.printing import many
 
 if TYPE_CHECKING:
     from carrypost.lab.campaign.campaign import Campaign, CampaignProgress, Found
+    from carrypost.lab.campaign.folder import CampaignPlan
     from carrypost.lab.campaign.grid import Grid
-    from carrypost.lab.campaign.states import CampaignPlan
-    from carrypost.lab.objects import ObjectFolder
+    from carrypost.lab.folders import ObjectFolder
     from carrypost.lab.spark.session import SparkOptions
 
 _LOCAL = "local[*]"
@@ -41,15 +38,15 @@ _RETRIES = 4
 
 
 def campaign(
-    file: Annotated[Path, _paths.argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
+    file: Annotated[Path, path_argument("Scenarios, settings and seeds (TOML).", "CAMPAIGN.toml")],
     *,
     out: Annotated[
-        _paths.PathText,
-        _paths.option(
+        PathText,
+        path_option(
             "--out -o",
             "Folder for records, runs and failures: a path, or a URI such as s3://bucket/results.",
             "DIR",
-            parser=_paths.place,
+            parser=path_or_uri,
         ),
     ],
     jobs: Annotated[
@@ -84,14 +81,15 @@ def campaign(
     * `carrypost lab campaign campaign.toml --out /shared/results --master spark://host:7077`
     """
     options = _options(engine, jobs)
-    from carrypost.lab.campaign import grid, states  # noqa: PLC0415 - needs the extra
     from carrypost.lab.campaign.campaign import placed  # noqa: PLC0415
-    from carrypost.lab.objects import folder_of  # noqa: PLC0415
+    from carrypost.lab.campaign.folder import plan  # noqa: PLC0415
+    from carrypost.lab.campaign.grid import load  # noqa: PLC0415 - needs the extra
+    from carrypost.lab.folders import folder_of  # noqa: PLC0415
 
-    made, home = grid.load(file), folder_of(out)
+    made, home = load(file), folder_of(out)
     if dry_run:
         with placed(home) as place:
-            _show_plan(made, states.plan(made.runs, place), json=json)
+            _show_plan(made, plan(made.runs, place), json=json)
         return
     raise typer.Exit(_conduct(made, home, options, json=json))
 

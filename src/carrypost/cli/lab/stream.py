@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carrypost.cli import _paths
-from carrypost.cli._extras import needs_engine
-from carrypost.cli._options import Spark, StreamJson, option
+from carrypost.cli._exit import INTERRUPTED, orderly
+from carrypost.cli._options import (
+    PathText,
+    Spark,
+    StreamJson,
+    needs_engine,
+    option,
+    path_argument,
+    path_option,
+    path_or_uri,
+)
 from carrypost.cli._output import blank, cell, duration, line, say, size
-from carrypost.cli._signals import INTERRUPTED, orderly
 from carrypost.errors import LocalError
 from carrypost.printing import many
 
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from carrypost.lab.stream.live import Live
+    from carrypost.lab.stream import Live
 
 _OUT = "Folder for tables and checkpoint, or URI for tables; default: DIR-live."
 _NODES_MAX = 30
@@ -32,11 +39,11 @@ _MILLISECONDS = 1e3
 
 def stream(
     source: Annotated[
-        _paths.PathText,
-        _paths.argument("Folder or URI with the records of nodes; subfolders are read, too.", "DIR", _paths.place),
+        PathText,
+        path_argument("Folder or URI with the records of nodes; subfolders are read, too.", "DIR", path_or_uri),
     ],
     *,
-    out: Annotated[_paths.PathText | None, _paths.option("--out -o", _OUT, parser=_paths.place)] = None,
+    out: Annotated[PathText | None, path_option("--out -o", _OUT, parser=path_or_uri)] = None,
     once: Annotated[bool, option("--once", "Read what is there, and stop.")] = False,
     every_s: Annotated[float, option("--every-s", "How often to look for new rows.", min=1.0)] = 5.0,
     window_s: Annotated[float, option("--window-s", "Length of the windows of the timeline.")] = 60.0,
@@ -60,10 +67,9 @@ def stream(
     * `carrypost lab stream records --out live --once` reads what is there, and stops
     """
     needs_engine("spark")
-    from carrypost.lab.objects import folder_of  # noqa: PLC0415
+    from carrypost.lab.folders import folder_of  # noqa: PLC0415
     from carrypost.lab.spark.session import session  # noqa: PLC0415 - needed by this command only
-    from carrypost.lab.stream.copies import copies  # noqa: PLC0415
-    from carrypost.lab.stream.stream import StreamOptions, begin, follow  # noqa: PLC0415
+    from carrypost.lab.stream import StreamOptions, begin, copies, follow  # noqa: PLC0415
 
     options = StreamOptions(window_s=window_s, watermark_s=watermark_s, horizon_s=horizon_s, skew_s=skew_s)
     records = folder_of(source)

@@ -21,7 +21,7 @@ from carrypost.log.files import reason
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from carrypost.jms.served_node import ServedNode
+    from carrypost.attach.served_node import ServedNode
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/metrics"

@@ -16,9 +16,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_ori
 from carrypost.daemon.openwire import commands
 from carrypost.daemon.openwire.commands import NEWER, Name, Structure, WireFormatInfo
 from carrypost.errors import JMSException, MessageFormatException
-from carrypost.jms.messages.codec import VALUES_MAX
-from carrypost.jms.messages.values import FORMATS, NULL, Value, ValueType
-from carrypost.model.properties import fits
+from carrypost.jms.messages.values import FORMATS, NULL, VALUES_MAX, Value
+from carrypost.model.properties import ValueType, fits
 
 VERSION_MIN, VERSION_MAX = 9, 12
 MAGIC: Final = b"ActiveMQ"

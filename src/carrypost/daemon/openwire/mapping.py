@@ -26,15 +26,20 @@ from carrypost.errors import (
 from carrypost.jms import messages as jms
 from carrypost.jms.destinations import Destination, as_destination
 from carrypost.jms.mapping import Sending
-from carrypost.jms.messages import codec as bodies
-from carrypost.jms.messages.headers import correlation_of, expiration_ms, headers_of
-from carrypost.jms.messages.properties import check_name, is_given
+from carrypost.jms.messages import values as bodies
+from carrypost.jms.messages.headers_and_properties import (
+    check_name,
+    correlation_of,
+    expiration_ms,
+    headers_of,
+    is_given,
+)
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.descriptor_values import timestamp_ms, typed_properties
 from carrypost.model.headers import BodyType
 from carrypost.model.properties import Property, ValueType
-from carrypost.model.visible import timestamp_ms, typed_properties
 
 ADVISORY: Final = "ActiveMQ.Advisory."
 """Beginning of the names of topics by which a broker tells clients of itself."""

@@ -1,26 +1,30 @@
-"""The receiving side of an OpenWire client: consumers and browsers, dispatches for them, and acknowledgements.
+"""The receiving side of an OpenWire client: consumers and browsers, acknowledgements, and what all clients share.
 
-A consumer with a prefetch gets messages as they come, within that; one without asks for each. A client refuses to
-reply to a temporary destination that it was not told of, so those of others are announced before they are needed.
+A consumer has a credit. One with a prefetch gets messages as they come, within that; one without asks for each. A
+client refuses to reply to a temporary destination that it was not told of, so those of others are announced before they
+are needed.
+
+The OpenWire clients of one node share what they need to know of stored messages, temporary destinations, and
+connections (`Shared`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from carrypost.daemon import queues
+from carrypost.daemon import program
+from carrypost.daemon import receiving as base
 from carrypost.daemon.openwire import codec, mapping
 from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.commands import AckKind
-from carrypost.daemon.openwire.consumers import UNKNOWN, Consumer
 from carrypost.daemon.openwire.mapping import Copy
-from carrypost.daemon.receiving import Receiving
-from carrypost.daemon.subscription import opened, remote_prefetch
+from carrypost.daemon.receiving import Receiving, opened, remote_prefetch
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -30,18 +34,180 @@ from carrypost.errors import (
 )
 from carrypost.jms.consumer_options import ConsumerOptions, asked, queue_selector
 from carrypost.jms.destinations import Destination, Topic, resolved
-from carrypost.jms.enumeration import Enumeration
+from carrypost.jms.session import Enumeration
 from carrypost.log.journal import Durability
 from carrypost.messaging import program_commands as do
 
 if TYPE_CHECKING:
-    from carrypost.daemon.connection import Output
-    from carrypost.daemon.copies import Copies
-    from carrypost.daemon.openwire.shared import Shared
-    from carrypost.daemon.transactions import Transaction
+    from collections.abc import Collection
+
+    from carrypost.daemon.program import Transaction
+    from carrypost.daemon.receiving import Copies, Output
+    from carrypost.daemon.server import Client
     from carrypost.jms.provider import Provider
     from carrypost.log.events import Browsed, Handed
     from carrypost.model.descriptor import Descriptor
+
+
+T = TypeVar("T")
+_KEPT_MAX = 10_000
+
+
+class Latest(dict[str, T], Generic[T]):
+    """A dictionary of the last few keys that were set."""
+
+    def __setitem__(self, key: str, value: T) -> None:
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > _KEPT_MAX:
+            del self[next(iter(self))]
+
+
+class Shared:
+    """State of all clients of a node. It outlives their connections, and is made anew from what the node holds."""
+
+    def __init__(self, held: Iterable[tuple[str, str]]) -> None:
+        self.labels = Latest[str]()
+        """By the node's id of a message, its label, the id that its Java sender knows."""
+        self._stored = Latest[tuple[int, asyncio.Future[None] | None]]()
+        """By producer, the number of its last message, and what is set when that is stored; None: it is."""
+        self.temporaries: dict[str, Destination] = {}
+        """By the names that clients gave them."""
+        self.clients: dict[str, Client] = {}
+        """By the ids of their connections."""
+        for own, label in held:
+            producer, _, number = label.rpartition(":")
+            if producer.startswith("ID:") and number.isdigit():
+                self.labels[own] = label
+                last, _ = self._stored.get(producer, (0, None))
+                self._stored[producer] = max(last, int(number)), None
+
+    def resent(self, producer: str, number: int) -> asyncio.Future[None] | bool:
+        """Return False for a message that was not sent before; else True, or a future that is set when it is stored.
+
+        A client that lost its connection sends again what was not answered.
+        """
+        last, done = self._stored.get(producer, (0, None))
+        if number > last or (done is not None and done.done() and (done.cancelled() or done.exception())):
+            return False
+        return True if done is None else done
+
+    def note(self, producer: str, number: int, done: asyncio.Future[None]) -> None:
+        """Note that a message is being stored."""
+        self._stored[producer] = number, done
+
+    def name(self, descriptors: Iterable[Descriptor]) -> None:
+        """Note the labels of messages that are here."""
+        for each in descriptors:
+            if each.label:
+                self.labels[each.id_text] = each.label
+
+
+_HEAD = struct.pack(">bi?", wire.MessageDispatch.number, 0, False)
+_PLACE, _COUNT, _LENGTH = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
+UNKNOWN = -2
+"""The number of the last message that programs got, where a client does not know it."""
+
+
+class Consumer(base.Subscription):
+    """An open consumer."""
+
+    def __init__(self, info: wire.ConsumerInfo, session: int, consumer: int, prefetch: int, version: int) -> None:
+        super().__init__(session, consumer, prefetch)
+        self.info, self.prefetch = info, prefetch
+        self._head = _HEAD + codec.nested(info.consumer or wire.ConsumerId(), version)
+        given = info.destination
+        own = isinstance(given, wire.QueueName | wire.TemporaryTopicName)
+        self._destination = codec.nested(given, version) if own and given is not None else b""
+        """The destination as the client names it; empty for topics, of which there may be many."""
+        self._delivered: set[int] = set()
+        """Numbers of messages that a program has, and that made room before they are acknowledged."""
+        self.pulls = self._pulled = False
+        """Flags: the client waits for one message; the node may hand one over."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    def dispatch(self, copy: Copy, handed: Handed) -> bytes:
+        """Return a message as bytes."""
+        to = self._destination or copy.destination
+        data = b"".join((
+            self._head, to, copy.begin, to, copy.middle, _PLACE.pack(handed.number), copy.end,
+            _COUNT.pack(handed.count - 1),
+        ))  # fmt: skip
+        return _LENGTH.pack(len(data)) + data
+
+    # --- credit --------------------------------------------------------------------------------------------
+
+    def pull(self, provider: Provider) -> None:
+        """Let the node hand over one message, if the client has no credit of its own."""
+        self.pulls = True
+        if not self._pulled:
+            self._pulled = True
+            self.grant(provider, 1, 0)
+
+    def stop_pulling(self) -> None:
+        """Note that the client waits no longer."""
+        self.pulls = False
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def came(self) -> bool:
+        """Note a message that was handed over; return False if the client does not wait for one."""
+        if self.prefetch:
+            return True
+        self._pulled, waited = False, self.pulls
+        self.stop_pulling()
+        return waited
+
+    def widen(self, provider: Provider, prefetch: int) -> None:
+        """Let the client have more messages than before."""
+        if prefetch > self.prefetch:
+            self.grant(provider, prefetch - self.prefetch, 0)
+            self.prefetch = prefetch
+
+    def deliver(self, provider: Provider, number: int) -> None:
+        """Make room for as many messages as a program has, up to this number."""
+        fresh = [each for each in self.through(number) if each.number not in self._delivered]
+        self.make_room(provider, fresh)
+        self._delivered.update(each.number for each in fresh)
+
+    def make_room(self, provider: Provider, withdrawn: Collection[Handed]) -> None:
+        """Let the node hand over as many messages as were withdrawn, unless they made room before."""
+        fresh = [each for each in withdrawn if each.number not in self._delivered]
+        self._delivered.difference_update(each.number for each in withdrawn)
+        if fresh:
+            self.grant(provider, len(fresh) if self.prefetch else 0, sum(each.descriptor.length for each in fresh))
+
+    # --- acknowledgements ----------------------------------------------------------------------------------
+
+    def meant(self, ack: wire.MessageAck) -> list[Handed]:
+        """Return the messages that an acknowledgement covers; raises `IllegalStateException` if it has not the last."""
+        last = self._named(ack.last)
+        if ack.kind == AckKind.INDIVIDUAL and ack.count <= 1:
+            return [self._held[last]]
+        if ack.kind in (AckKind.STANDARD, AckKind.DELIVERED, AckKind.REDELIVERED):
+            first = 0
+        else:
+            first = last if ack.first is None or ack.count <= 1 else self._named(ack.first)
+        return [each for each in self.through(last) if each.number >= first]
+
+    def _named(self, given: wire.MessageId | None) -> int:
+        place, producer = (0, None) if given is None else (given.place, given.producer)
+        held = self._held.get(place)
+        # Numbers begin anew with each life of a node, so the message is compared, too.
+        if held is None or producer is None or producer.connection != held.descriptor.original.id_text:
+            raise IllegalStateException(
+                "there is no such message to acknowledge: it was acknowledged, is being redelivered, expired, or "
+                "belongs to another consumer"
+            )
+        return place
+
+    def unread_after(self, delivered: int) -> list[int]:
+        """Return the numbers of messages that no program saw, if it got all up to `delivered`."""
+        if delivered == UNKNOWN:
+            return list(self.unread)
+        return [number for number in self._held if number > delivered and number not in self._delivered]
+
 
 CONSUMERS_MAX = 1_000
 """Consumers that one client may have, browsers and those of advisory messages included."""
@@ -146,7 +312,7 @@ class Consumers(Receiving[Consumer, int, Copy]):
             return found
         if isinstance(meant, TEMPORARY):
             raise InvalidDestinationException("only the connection that made a temporary destination consumes from it")
-        return await queues.consumed(self._provider, mapping.destination(meant), declares=self._declares)
+        return await program.consumed(self._provider, mapping.destination(meant), declares=self._declares)
 
     def _selector(self, text: str | None) -> str | None:
         """Return a selector that finds replies to messages of Java programs, too, if they name the node's id."""

@@ -18,18 +18,24 @@ from carrypost.daemon.stomp.codec import Frame, Version, encode
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, MessageFormatException
 from carrypost.jms.destinations import Destination, SealedTopic, Topic, as_destination, as_queue, named
 from carrypost.jms.mapping import Sending
-from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage, codec
-from carrypost.jms.messages.headers import correlation_of, expiration_ms, headers_of
-from carrypost.jms.messages.json_text import JSON_TYPE, json_text, read_json
-from carrypost.jms.messages.properties import check_name, is_given
-from carrypost.jms.messages.texts import parsed, text_of
+from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
+from carrypost.jms.messages import values as codec
+from carrypost.jms.messages.headers_and_properties import (
+    check_name,
+    correlation_of,
+    expiration_ms,
+    headers_of,
+    is_given,
+)
+from carrypost.jms.messages.text_and_bytes import JSON_TYPE, json_text, read_json
+from carrypost.jms.messages.values import parsed, text_of
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
+from carrypost.model.descriptor_values import timestamp_ms, typed_properties
 from carrypost.model.headers import BodyType
 from carrypost.model.properties import Property, ValueType
-from carrypost.model.selector.names import stranger
-from carrypost.model.visible import timestamp_ms, typed_properties
+from carrypost.model.selector.tokens import stranger
 
 TOPIC, QUEUE, TEMPORARY, CIRCLE = "/topic/", "/queue/", "/temp-queue/", "/circle/"
 TYPES_HEADER: Final = "carrypost-types"

@@ -1,38 +1,181 @@
-"""One emulated node: a host, its store, its place on the radio, its one timer.
+"""One emulated node: a host, its clock, its store, its place on the radio, its one timer.
 
 The loop is that of `host.driving`. A batch is readable at once and answered at once or after the disk's delay; stored
 payloads are inserted into the frames that name them; events go to the application. A crash takes everything that was
 not durable; a suspended node misses what is sent to it, and on its return does what fell due.
+
+The clock may be wrong: set ahead or behind, too fast or too slow, and set anew now and then. `EmulatedClock.local` is
+the node's own time, in whole microseconds. It never decreases, as hosts demand: it follows steps forward and, after a
+step back, goes on and is ahead of the date that the clock shows, by its lead; nor is it ever below 0. Reckoned in whole
+numbers, so that the same run gives the same times everywhere.
+
+The store is in memory and behaves like a disk. A batch is readable as soon as it is taken and durable once it is
+committed; batches are committed in the order in which they were taken. A crash loses those that were not. The meaning
+of values is the host's business: of the keys only "piece" is known here, because payloads are read from the store and
+do not come back at a restart.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+from mypy_extensions import mypyc_attr
+
 from carrypost.chance import stream
-from carrypost.config import UNBOUNDED, Settings
-from carrypost.emu.engine.clock import EmulatedClock
-from carrypost.emu.engine.memory import MemoryStore
+from carrypost.config import UNBOUNDED, Limits, Settings
 from carrypost.emu.engine.radio import Burst, Datagram, Radio
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.errors import StateError
+from carrypost.gossip.wire.codec import assemble_payload, fill_payloads
 from carrypost.gossip.wire.frames import Frame, Transmission
-from carrypost.gossip.wire.payloads import fill_payloads
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.log.events import Event, PayloadWanted, Published
-from carrypost.log.journal import Batch
+from carrypost.log.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor, PayloadCodec
-from carrypost.model.ids import NodeId
-from carrypost.model.privilege import Privilege, privilege
+from carrypost.model.descriptor_values import Privilege, privilege
+from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 from carrypost.overlay.modulators.modules import CompileWanted
 from carrypost.security import packets
-from carrypost.security.entropy import derived
-from carrypost.security.identity import Identity
+from carrypost.security.identity import Identity, derived
+
+_BILLION = 1_000_000_000
+
+
+class EmulatedClock:
+    """The clock of one emulated node, right or wrong."""
+
+    __slots__ = ("_drift_ppb", "_lead_us", "_offset_us")
+
+    def __init__(self, skew_us: int = 0, drift_ppm: float = 0.0) -> None:
+        self._offset_us = skew_us
+        self._drift_ppb = round(drift_ppm * 1_000)
+        self._lead_us = 0
+
+    @property
+    def right(self) -> bool:
+        """True if it shows the true time."""
+        return not (self._offset_us or self._drift_ppb or self._lead_us)
+
+    def local(self, t_us: int) -> int:
+        """Return the node's own time at the true time `t_us`."""
+        return max(self._shown(t_us), 0)
+
+    def world(self, local_us: int, now_us: int) -> int:
+        """Return the first instant, not before `now_us`, at which it shows `local_us` or more."""
+        if self.local(now_us) >= local_us:
+            return now_us
+        t_us = (local_us - self._offset_us - self._lead_us) * _BILLION // (_BILLION + self._drift_ppb)
+        while self._shown(t_us) >= local_us:
+            t_us -= 1
+        while self._shown(t_us) < local_us:
+            t_us += 1
+        return max(t_us, now_us)
+
+    def step(self, delta_us: int) -> None:
+        """Set the clock forward or, by a negative amount, back."""
+        self._offset_us += delta_us
+        self._lead_us = max(self._lead_us - delta_us, 0)
+
+    def restart(self) -> None:
+        """Begin another life of the node, whose own time is the date that the clock shows."""
+        self._lead_us = 0
+
+    def _shown(self, t_us: int) -> int:
+        return t_us + t_us * self._drift_ppb // _BILLION + self._offset_us + self._lead_us
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MemoryStore:
+    """The contents of one node's emulated disk, and the batches on the way there."""
+
+    __slots__ = ("_disk", "_accepted")
+
+    def __init__(self) -> None:
+        self._disk: dict[Key, Value] = {}
+        self._accepted: dict[int, Batch] = {}
+
+    def __len__(self) -> int:
+        return len(self._disk)
+
+    @property
+    def unanswered(self) -> tuple[int, ...]:
+        """Serials of the batches that are not durable yet, oldest first."""
+        return tuple(self._accepted)
+
+    def accept(self, batch: Batch) -> None:
+        """Make a batch readable."""
+        self._accepted[batch.serial] = self._resolved(batch)
+
+    def commit(self, serial: int) -> None:
+        """Make a batch durable."""
+        oldest = next(iter(self._accepted), None)
+        if serial != oldest:
+            raise StateError(f"batches must be committed in order: {oldest} is next, not {serial}")
+        self._apply(self._accepted.pop(serial))
+
+    def write(self, batch: Batch) -> None:
+        """Take and commit a batch in one."""
+        if self._accepted:
+            self.accept(batch)
+            self.commit(batch.serial)
+        else:
+            self._apply(self._resolved(batch))
+
+    def _resolved(self, batch: Batch) -> Batch:
+        """Return the batch with the pieces of other messages that it refers to; a piece that is gone is left out."""
+        if not batch.refers:
+            return batch
+        found = {
+            key: self.get((PIECE, value.message, key[2])) if isinstance(value, PieceOf) else value
+            for key, value in batch.puts.items()
+        }
+        puts = {key: value for key, value in found.items() if value is not None}
+        return msgspec.structs.replace(batch, puts=puts, refers=False)
+
+    def _apply(self, batch: Batch) -> None:
+        disk = self._disk
+        for key in batch.deletes:
+            disk.pop(key, None)
+        disk.update(batch.puts)
+
+    def refuse(self, serial: int) -> None:
+        """Drop a batch that could not be written."""
+        if self._accepted.pop(serial, None) is None:
+            raise StateError(f"no batch {serial} is on its way to the disk")
+
+    def crash(self) -> None:
+        """Lose all batches that are not durable."""
+        self._accepted.clear()
+
+    def get(self, key: Key) -> Value | None:
+        """Return the value that was last put under `key`; None if there is none."""
+        for batch in reversed(self._accepted.values()):
+            if key in batch.puts:
+                return batch.puts[key]
+            if key in batch.deletes:
+                return None
+        return self._disk.get(key)
+
+    def piece(self, message: MessageId, piece: int) -> bytes | None:
+        """Return a piece of a payload; None if it is gone."""
+        body = self.get((PIECE, message, piece))
+        return body if isinstance(body, bytes) else None
+
+    def payload(self, descriptor: Descriptor, limits: Limits) -> bytes:
+        """Return a whole payload as it was published; raises as `assemble_payload` does."""
+        return assemble_payload(descriptor, self.piece, limits)
+
+    def state(self) -> Iterator[tuple[Key, Value]]:
+        """Yield everything durable except payloads, in a fixed order, to restore a host from."""
+        for key in sorted(self._disk):
+            if key[0] != PIECE:
+                yield key, self._disk[key]
 
 
 class NodeState(enum.Enum):

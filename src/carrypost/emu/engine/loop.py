@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar
 
+from carrypost.emu.arguments import is_number
 from carrypost.emu.engine.scheduler import Scheduler
-from carrypost.emu.scenario.checks import is_number
 from carrypost.errors import CarrypostError, LocalError, RunawayError, StateError
 from carrypost.model.times import MICROSECONDS
 

@@ -3,8 +3,13 @@
 Commands and queries use the names of nodes; ids of signed nodes are translated where they are shown. A command takes
 effect at once, at the present instant. Time passes only by `run` and `advance`, or, inside a virtual event loop, in
 step with the loop. A network is opened once; after it is closed it still answers questions and takes no commands.
-Mistakes raise `LocalError`, and then nothing was changed.
+Mistakes raise `LocalError`, and then nothing was changed. The commands of circles are those of `host.circles`, with the
+name of the node first (`CircleCalls`).
+
+Contacts of a file begin and end by themselves, at their times, in the order of `scheduler.Phase` (`play`); as with any
+link, no host is notified. A link that was made by hand already is left as it is, and ends at the time in the file.
 """
+
 # This is the public face of the emulator for tests. Commands act at once and time passes only on
 # request, so that a test reads as a list of what happens. The same object works with and without an
 # event loop: in a virtual loop (`testing.run`) time passes with the loop's, so that programs of the
@@ -14,36 +19,106 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from carrypost.config import Settings, differences, text_form
-from carrypost.emu.engine.application import DeliveredMessage, InboxApplication, message_ids
-from carrypost.emu.engine.circle_calls import CircleCalls
+from carrypost.emu.arguments import check_callable, check_flag, check_name, microseconds
+from carrypost.emu.engine.applications import DeliveredMessage, InboxApplication, message_ids
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
-from carrypost.emu.engine.overlays import OverlayOf
-from carrypost.emu.engine.playback import RecordFile, play
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
-from carrypost.emu.engine.scheduler import Scheduler
-from carrypost.emu.records.recorder import Recorder
-from carrypost.emu.scenario.checks import check_callable, check_flag, check_name, microseconds
+from carrypost.emu.engine.samples import OverlayOf
+from carrypost.emu.engine.scheduler import Phase, Scheduler
+from carrypost.emu.recorder import Recorder, RecordFile
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.log.events import Event
 from carrypost.log.record import Kind, Record
-from carrypost.model.address import exactly
+from carrypost.model.address import as_given, exactly
 from carrypost.model.descriptor import AttributeValue, Descriptor, Ordering
+from carrypost.model.descriptor_values import Privilege
 from carrypost.model.ids import MessageId, NodeId
-from carrypost.model.privilege import Privilege
-from carrypost.model.recipient_lists import as_given
 from carrypost.model.times import MICROSECONDS
 from carrypost.overlay.modulators.modulator import Modulator
-from carrypost.traces.contacts import Contact
+from carrypost.traces.contacts import FOREVER_US, Contact
+from carrypost.traces.csvfiles import HEARD
 from carrypost.version import __version__
+
+if TYPE_CHECKING:
+    from carrypost.application.circles import CircleCommands
+
+
+class CircleCalls(ABC):
+    """Commands about circles, for a network; nodes are named as in the network."""
+
+    @abstractmethod
+    def _checked(self, node: str) -> EmulatedDriver:
+        """Return the driver of a node; raises `LocalError` or `StateError` if it takes no commands."""
+
+    @abstractmethod
+    def open_messaging(self) -> None:
+        """Open messaging on every node."""
+
+    def found(self, node: str, name: str) -> NodeId:
+        """Found a circle on a node; return its id."""
+        circles, driver = self._circles(node)
+        made = circles.found(name, driver.now)
+        driver.drain()
+        return made
+
+    def invite(self, node: str, circle: str, *, to: str | None = None, days: float = 30, fresh: bool = False) -> str:
+        """Return the code of an invitation by an owner; `to`: the card of the one node that it is for."""
+        circles, driver = self._circles(node)
+        code = circles.invite(circle, driver.now, to=to, days=days, fresh=fresh)
+        driver.drain()
+        return code
+
+    def join(self, node: str, code: str, *, root: str = "") -> str:
+        """Let a node join the circle of a code, with its root as an owner; return the name that it has there."""
+        circles, driver = self._circles(node)
+        name = circles.join(code, driver.now, root=root)
+        driver.drain()
+        return name
+
+    def remove(self, node: str, circle: str, removed: str) -> None:
+        """Let an owner remove a node."""
+        circles, driver = self._circles(node)
+        circles.remove(circle, self._checked(removed).identity.node, driver.now)
+        driver.drain()
+
+    def rotate(self, node: str, circle: str) -> None:
+        """Let an owner begin a new epoch."""
+        circles, driver = self._circles(node)
+        circles.rotate(circle, driver.now)
+        driver.drain()
+
+    def leave(self, node: str, circle: str) -> None:
+        """Let a node leave a circle."""
+        circles, driver = self._circles(node)
+        circles.leave(circle, driver.now)
+        driver.drain()
+
+    def members(self, node: str, circle: str) -> tuple[NodeId, ...]:
+        """Return the members that a node has listed."""
+        return self._circles(node)[0].members(circle)
+
+    def card(self, node: str) -> str:
+        """Return the card of a node."""
+        circles, driver = self._circles(node)
+        card = circles.card(driver.now)
+        driver.drain()
+        return card
+
+    def _circles(self, node: str) -> tuple[CircleCommands, EmulatedDriver]:
+        driver = self._checked(node)
+        self.open_messaging()
+        return driver.host.circles, driver
+
 
 _INSTANT_STEPS_MAX = 100_000
 """Fewer than in large emulations: a test that hangs should say so within seconds."""
@@ -456,3 +531,25 @@ def _virtual_loop() -> VirtualLoop | None:
     except RuntimeError:
         return None
     return loop if isinstance(loop, VirtualLoop) else None
+
+
+def play(contacts: Iterable[Contact], scheduler: Scheduler, radio: Radio, record: Record | None) -> None:
+    """Play contacts on a radio from now on; their times count from the present."""
+
+    def up(a: str, b: str, end_us: int, heard: str) -> None:
+        if record is not None:
+            attrs = {"end": repr(end_us / MICROSECONDS)} if end_us < FOREVER_US else {}
+            record.add(Kind.CONTACT, scheduler.now, a, peer=b, attrs=attrs | ({HEARD: heard} if heard else {}))
+        for way in ((a, b), (b, a)):
+            if heard in {"", way[0]} and not radio.linked(*way):
+                radio.link(*way, one_way=True)
+
+    def down(a: str, b: str) -> None:
+        for way in ((a, b), (b, a)):
+            if radio.linked(*way):
+                radio.unlink(*way, one_way=True)
+
+    for a, b, start_us, end_us, heard in contacts:
+        scheduler.post(scheduler.now + start_us, Phase.UP, a, up, a, b, end_us, heard)
+        if end_us < FOREVER_US:
+            scheduler.post(scheduler.now + end_us, Phase.DOWN, a, down, a, b)

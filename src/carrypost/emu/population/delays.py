@@ -24,8 +24,8 @@ import numpy as np
 
 from carrypost.arrays import Flags, Ints
 from carrypost.config.rules import written
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.scenario.tables import ZERO
+from carrypost.emu.scenario import Scenario
+from carrypost.emu.scenario_tables import ZERO
 from carrypost.errors import ConfigError, FileError
 from carrypost.log.files import read_text, staged
 from carrypost.model.times import MICROSECONDS

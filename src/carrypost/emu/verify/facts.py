@@ -1,6 +1,6 @@
 """Facts of a record, from its rows taken together: presence of nodes, copies, deadlines.
 
-`Facts` reads a log (`carrypost.emu.records.log`) and nothing else. Copies are numbered by node and message; questions
+`Facts` reads a log (`carrypost.emu.rows`) and nothing else. Copies are numbered by node and message; questions
 of the kind "what happened last to this copy before row 17" are answered for all rows at once.
 """
 # Facts are computed when they are first asked for and kept, as most records need few of them:
@@ -9,7 +9,7 @@ of the kind "what happened last to this copy before row 17" are answered for all
 # Where checkers stand alone. With summaries and metrics they share how a record is read, and with
 # the emulator only the names of rows, reasons and settings. No rule uses code that moves messages:
 # neither that of engine and hosts nor the sweep of population mode. The reach of a flood (`bound`),
-# orders (`happens_before`, `waiting`) and the lives of copies are reckoned here on their own. A
+# orders (`order`) and the lives of copies are reckoned here on their own. A
 # contract of the imports (pyproject.toml) holds that line.
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from carrypost.arrays import Codes, Flags, Ints
-from carrypost.emu.records.log import KIND, Before, Log
+from carrypost.emu.rows import KIND, Before, Log
 from carrypost.emu.verify.bound import Flood, flood_us
 from carrypost.log.record import REDELIVERED, Kind
 from carrypost.model.times import MICROSECONDS

@@ -24,18 +24,26 @@ from pathlib import Path
 
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.emu.engine.world import MakeApplication
-from carrypost.emu.records.log import Log, log_of
+from carrypost.emu.rows import Log, log_of
 from carrypost.emu.runs import run
-from carrypost.emu.scenario.scenario import Scenario
-from carrypost.emu.verify.addressed import listed
-from carrypost.emu.verify.channels import undelivered
-from carrypost.emu.verify.drawing import ADDRESSED, CHANNELS, MESSAGING, ORDER, PLAIN, Drawn
-from carrypost.emu.verify.draws import draw, draw_addressed
-from carrypost.emu.verify.draws_channels import SETTLED_S, draw_channels
-from carrypost.emu.verify.draws_order import draw_ordered
+from carrypost.emu.scenario import Scenario
 from carrypost.emu.verify.facts import Facts
-from carrypost.emu.verify.invariants import check
+from carrypost.emu.verify.invariants import check, listed
+from carrypost.emu.verify.order import undelivered
 from carrypost.emu.verify.programs import Programs
+from carrypost.emu.verify.random_scenarios import (
+    ADDRESSED,
+    CHANNELS,
+    MESSAGING,
+    ORDER,
+    PLAIN,
+    SETTLED_S,
+    Drawn,
+    draw,
+    draw_addressed,
+    draw_channels,
+    draw_ordered,
+)
 from carrypost.log.events import Event
 from carrypost.log.record import Kind
 from carrypost.model.descriptor import Ordering

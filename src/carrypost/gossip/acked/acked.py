@@ -6,7 +6,7 @@ left is dropped. A record counts for a message only if its author is a recipient
 messages.
 
 New records are broadcast together, at most every `acked_s`. Lists are compared when a contact begins
-(`gossip.acked.comparison`), so a host that missed a broadcast, or was elsewhere, gets all records that are still valid.
+(`gossip.acked.known_acks`), so a host that missed a broadcast, or was elsewhere, gets all records that are still valid.
 """
 # Why records and not a mark in each message. A message that has reached all its recipients is
 # useless, yet carriers would keep it until its deadline. Only a recipient knows that it has the
@@ -27,30 +27,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
-from carrypost.gossip.acked import records
-from carrypost.gossip.acked.comparison import Comparison
-from carrypost.gossip.acked.known_acks import UNKNOWN, KnownAcks
+from carrypost.gossip.acked import known_acks
+from carrypost.gossip.acked.known_acks import UNKNOWN, Comparison, KnownAcks
 from carrypost.gossip.acked.pending import ROW, Pending
-from carrypost.gossip.holdings.owners import ISLAND
+from carrypost.gossip.holdings.cache import ISLAND
 from carrypost.gossip.layer import Layer
 from carrypost.gossip.transfers import signed
 from carrypost.gossip.transfers.accounts import RECORDS_PER_S
-from carrypost.gossip.transfers.purging import strike
-from carrypost.gossip.wire.cloud_frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
+from carrypost.gossip.transfers.arrivals_and_removals import strike
+from carrypost.gossip.wire.frames import ACKED_IDS_MAX, FINGERPRINT_BYTES, AckList, AckRecord
 from carrypost.log.events import Acknowledged, Reason
 from carrypost.log.journal import ACKED
+from carrypost.model.descriptor_values import is_for
 from carrypost.model.ids import MessageId
-from carrypost.model.recipients import is_for
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from carrypost.gossip.acked.comparison import Contact
+    from carrypost.gossip.acked.known_acks import Contact
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Handler, Rows
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.link import HostContext, Link
     from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
 
@@ -124,7 +122,7 @@ class Acked(Layer):
             if name.startswith(ROW):
                 self._pending.restore(MessageId(name[len(ROW) :]), value)
             else:
-                self._restored.append(records.from_row(value))
+                self._restored.append(known_acks.from_row(value))
         if self._pending.ready or self._restored:
             self._send_us = self.due_us = 0
             self._straight_us = 0 if self._straight else NEVER
@@ -232,9 +230,9 @@ class Acked(Layer):
             return
         givers, date_us = self._pending.givers(), self._holdings.date_of(now)
         sound = self._sign_private(self._pending.pop_sound(date_us, most), givers, date_us)
-        for page in records.pages(sound, self._context.settings.datagram_bytes):
+        for page in known_acks.pages(sound, self._context.settings.datagram_bytes):
             until_us = min(max(sound[message] for message in page), date_us + LASTS_US)
-            record = records.signed_record(self._identity, until_us, page)
+            record = known_acks.signed_record(self._identity, until_us, page)
             fingerprint = signed.fingerprint(record)
             if fingerprint in self.known:
                 continue
@@ -251,9 +249,9 @@ class Acked(Layer):
             if copy is not None and self._is_for_author(copy.descriptor, giver):
                 found.setdefault(giver, {})[message] = until_us
         for peer, theirs in found.items():
-            for page in records.pages(theirs, self._context.settings.datagram_bytes):
+            for page in known_acks.pages(theirs, self._context.settings.datagram_bytes):
                 until_us = min(max(theirs[message] for message in page), date_us + LASTS_US)
-                record = records.signed_record(self._identity, until_us, page)
+                record = known_acks.signed_record(self._identity, until_us, page)
                 self._private.update(dict.fromkeys(page, record))
                 self._send_to(peer, record)
         while len(self._private) > _PRIVATE_MAX:
@@ -399,7 +397,7 @@ class Acked(Layer):
         """
         self._forget(self.known.add(fingerprint, record))
         if fingerprint in self.known:
-            self._journal.put(_row_key(fingerprint), records.to_row(record))
+            self._journal.put(_row_key(fingerprint), known_acks.to_row(record))
             if having is not None:
                 self._fresh[fingerprint] = having
             self._comparison.changed(self._holdings.now_us)

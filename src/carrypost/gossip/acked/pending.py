@@ -17,7 +17,7 @@ from carrypost.model.ids import MessageId
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.log.journal import Key, Value
 
 ROW = b"P"

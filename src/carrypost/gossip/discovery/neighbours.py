@@ -1,9 +1,15 @@
-"""Discovery: the nodes in range, whether their links work both ways, and their interests.
+"""Discovery: the nodes in range, whether their links work both ways, and the pace of learning their interests.
 
 A host announces itself by broadcast (`gossip.discovery.announcing`), and a newcomer is answered at once. An
 announcement to one neighbour alone says that a contact with it begins: a neighbour that still believed in an earlier
 one then begins anew. An announcement that says nothing new takes the fast path through `announced`: no cache, no batch,
 no event.
+
+`LearningPace` learns the neighbours' profiles one after the other, a moment at a time, with pauses. Most are learnt as
+soon as they arrive. A profile that takes longer, such as one that a stranger made for that purpose, leaves this host
+nine tenths of its time for everything else. Its sender waits, and is charged for all of it; for the first one, all
+addresses together are. Only the index knows which profiles are being learnt (`ProfileIndex.learning`). The host's own
+profile may be one of them and is then learnt at once, so none is remembered here from one moment to the next.
 """
 
 # Why both sides have to list each other. Radio links are often one-way: a strong transmitter is
@@ -11,7 +17,7 @@ no event.
 # every timeout runs to its end. A link is used only when each side has seen itself in the other's
 # heard-list, or was named in a request, which proves as much.
 #
-# Why an address has to be proven. Announcements are not signed (`discovery.stamps`), and prefixes in
+# Why an address has to be proven. Announcements are not signed (`Stamps`), and prefixes in
 # heard-lists are public, so anybody can send an announcement that lists this host, from any
 # address. One datagram with a forged source would make this host send its messages to a victim. So
 # a node that lists this host is sent a random token, and the link is used only when it has returned
@@ -30,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.discovery.announcing import PROVE_US, Announcing
-from carrypost.gossip.discovery.learning import LearningPace
 from carrypost.gossip.discovery.neighbour import (
     HEARD,
     LINKED,
@@ -39,27 +44,110 @@ from carrypost.gossip.discovery.neighbour import (
     SILENT_PERIODS,
     Neighbour,
     NeighbourInput,
+    Places,
 )
-from carrypost.gossip.discovery.places import Places
 from carrypost.gossip.layer import Layer, Layers
-from carrypost.gossip.timers import ASK_PROFILE, FORGET, PROVE, REPORT_ONE_WAY
+from carrypost.gossip.timers import ASK_PROFILE, FORGET, LEARN, PROVE, REPORT_ONE_WAY, Timers
 from carrypost.gossip.transfers.accounts import FRAME, LOOKS, Work
+from carrypost.gossip.transfers.inbox import Parts
 from carrypost.gossip.transfers.link import Link
 from carrypost.gossip.wire.frames import Announce, Frame, Profile, ProfileRequest, Request
-from carrypost.gossip.wire.parts import Parts
 from carrypost.log.events import NeighbourDown, NeighbourUp, OneWay
 from carrypost.model.pattern import decode_entries, profile_digest
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from random import Random
 
-    from carrypost.gossip.discovery.stamps import Series
-    from carrypost.gossip.interest.index import View
-    from carrypost.gossip.strategy.contacts import Contact
-    from carrypost.gossip.strategy.strategy import Strategy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.discovery.neighbour import Series
+    from carrypost.gossip.interest.index import Learning, View
+    from carrypost.gossip.interest.matcher import Slotted
+    from carrypost.gossip.strategy.strategy import Contact, Strategy
+    from carrypost.gossip.transfers.link import HostContext
+    from carrypost.model.pattern import Entry
+
+
+_MOMENT_US = 50_000
+_PAUSE_US = 750_000
+_LOOK_US = 3_000
+"""Time for a profile that comes during a pause: most are learnt within it. Also the time by which matching is counted
+between two looks at the clock."""
+_PROFILE, _ENTRY, _COPY = 100, 30, 2
+"""Work for a profile, for compiling a pattern, and for matching a message (`gossip.transfers.accounts`)."""
+
+
+class LearningPace:
+    """The pace of learning: its times, its length, and the link that is charged for it."""
+
+    def __init__(self, context: HostContext) -> None:
+        self._index, self._accounts = context.holdings.index, context.links.accounts
+        self._timers = Timers(context.links.schedule)
+        context.links.schedule.add(self._timers)
+        self._rested_us = 0
+        """Time until which this host has to do other things than learn, but for profiles that take no time."""
+
+    @property
+    def due_us(self) -> int:
+        """Time at which learning continues."""
+        return self._timers.due[LEARN]
+
+    def begin(
+        self, entries: Iterable[Entry], digest: bytes, copies: Collection[Slotted | None], teller: Link, now: int
+    ) -> bool:
+        """Learn a profile, or begin to; return True if it is learnt; raises `LimitError` without room."""
+        began_us, work = self._accounts.clock_us(), teller.work
+        learning = self._index.begin(entries, digest, copies)
+        # During a pause it is only tried if that may be enough: a neighbour may begin with many profiles and end none.
+        rests = now < self._rested_us
+        hopeless = rests and len(copies) > _LOOK_US
+        learnt = not hopeless and self._go_on(learning, _LOOK_US if rests else _MOMENT_US)
+        if not learnt:
+            self._rested_us = now + _PAUSE_US
+            self._timers.hasten(LEARN, self._rested_us)
+        matcher = learning.view.matcher
+        units = _PROFILE + _ENTRY * len(matcher.entries) + _COPY * len(copies) + matcher.spent_us
+        work.did(units)
+        # A newcomer's first profiles are necessary work. Charging them to the newcomer would mute
+        # honest nodes with large profiles; not charging them at all would let a thousand addresses
+        # compile patterns for free.
+        learning.free = teller.takes_free(now)
+        if learning.free:
+            work.credit(units)
+            work.owe(self._accounts.took(began_us, units), free=True)
+        return learnt
+
+    def go_on(self, tellers: Mapping[bytes, Link], now: int) -> bytes | None:
+        """Continue with the earliest profile, and return its digest once it is learnt.
+
+        Abandons every profile without a teller: no neighbour announces it any more.
+        """
+        self._timers.cancel(LEARN)
+        index = self._index
+        for digest in [digest for digest in index.learning if digest not in tellers]:
+            index.abandon(digest)
+        if not index.learning:
+            return None
+        digest, learning = next(iter(index.learning.items()))
+        matcher = learning.view.matcher
+        began_us, before_us = self._accounts.clock_us(), matcher.spent_us
+        learnt = self._go_on(learning, _MOMENT_US)
+        tellers[digest].work.owe(self._accounts.took(began_us, matcher.spent_us - before_us), free=learning.free)
+        self._rested_us = now + _PAUSE_US
+        if index.learning:
+            self._timers.arm(LEARN, self._rested_us)
+        return digest if learnt else None
+
+    def _go_on(self, learning: Learning, within_us: int) -> bool:
+        """Match for about this long, measured if it can be; return True once the profile is learnt."""
+        began_us, counted_us, matcher = self._accounts.clock_us(), 0, learning.view.matcher
+        while self._accounts.took(began_us, counted_us) < within_us:
+            before_us = matcher.spent_us
+            if self._index.go_on(learning, _LOOK_US):
+                return True
+            counted_us += max(_LOOK_US, matcher.spent_us - before_us)
+        return False
+
 
 _OVERTAKEN_US = 250_000
 """Longest time by which frames of a contact may overtake the neighbour's announcement that the contact begins."""

@@ -1,4 +1,16 @@
-"""The cache: copies of messages, and the memory of those that need not come again (N5, N7, N8, N11, N14)."""
+"""The cache: copies by slot and id, their states and owners, and the memory of those that need not come again.
+
+A `Cache` keeps the rules N5, N7, N8, N11 and N14.
+
+`Tenants` has the messages known here, by slot and by id: each has one `Copy` for as long as it is known. The invariant
+is that a slot whose tenancy ended is not reused before `release` reported it to the owners of other bitsets.
+
+The cache keeps the states of messages as bitsets; `state_of` reads them. `tools/copy_moves.py` has the moves between
+them, which a test finds by driving the cache through every state.
+
+Owners (`DELIVERIES` and so on) protect a copy from eviction, from being offered or from being admitted. Each undoes
+only its own mark.
+"""
 
 # A message known here has a slot and one `Copy`, and is in one of these states, each of the last
 # four a bitset:
@@ -23,25 +35,118 @@
 # Why a memory of what is gone? Without it a message that was delivered would come back with the
 # next neighbour that still carries it, and be delivered twice; and a message that was evicted would
 # be offered, requested and evicted in every contact. Which copy is evicted is decided in
-# `gossip.holdings.room`, by the order in `gossip.holdings.ranking`.
+# `gossip.holdings.eviction`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from carrypost.config import Settings
 from carrypost.errors import StateError
-from carrypost.gossip.holdings.copies import Copy, Newcomer
-from carrypost.gossip.holdings.memories import Memories
-from carrypost.gossip.holdings.outlived import Outlived
-from carrypost.gossip.holdings.owners import QUEUES
-from carrypost.gossip.holdings.ranking import INTEREST_FIRST, Ranking
-from carrypost.gossip.holdings.room import Room
-from carrypost.gossip.holdings.tenants import Tenants
-from carrypost.gossip.slots import bits, mask_of
+from carrypost.gossip.holdings.copies import DEADLINE_SHIFT, SERIAL_SHIFT, Copy, Newcomer
+from carrypost.gossip.holdings.eviction import INTEREST_FIRST, Ranking, Room
+from carrypost.gossip.holdings.memories import Deadlines, Memories, Outlived
+from carrypost.gossip.slots import Slots, bits, mask_of
 from carrypost.log.events import Reason
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import NodeId
+from carrypost.model.ids import MessageId, NodeId
+from carrypost.model.times import NEVER
+
+# Bits rather than members of an enumeration, whose operators cost ten times as much: pins come with every message.
+DELIVERIES: Final = 1
+"""The copy was delivered and is not confirmed."""
+ORDER: Final = 2
+"""The copy waits for messages that it depends on."""
+PUBLISHING: Final = 4
+"""The copy was published here and may leave only once that is durable."""
+CLAIMS: Final = 8
+"""A subscription of messaging has a claim to the copy."""
+QUEUES: Final = 16
+"""The copy is an entry of a queue that this node manages, or was assigned to this node by another manager."""
+RECIPIENTS: Final = 32
+"""The message is for this node alone, of all recipients that it had."""
+ISLAND: Final = 64
+"""The message goes straight to its recipients, or may not be carried by others."""
+PASSING: Final = 128
+"""A message of this node with the same payload is being made."""
+DELIVERED_IN_ORDER: Final = 512
+"""The copy was delivered in its order, and that is not durable: programs do not have it yet, but what follows it."""
+LOG: Final = 256
+"""The copy is an event of this node, which brokers may request again."""
+
+
+class Tenants:
+    """Copies by slot, and by id."""
+
+    __slots__ = ("_by_id", "_ended", "_serial", "_slots", "copies", "deadlines", "get")
+
+    def __init__(self) -> None:
+        self.copies: list[Copy | None] = []
+        """By slot; None where the slot has no tenant."""
+        self._by_id: dict[MessageId, Copy] = {}
+        self.get: Callable[[MessageId], Copy | None] = self._by_id.get
+        """Return the copy of a message. Called several times per message."""
+        self._slots = Slots()
+        self._serial = 0
+        self._ended = 0
+        """Slots whose tenancy ended since the last `release`."""
+        self.deadlines = Deadlines(self.copies)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def newer(self, serial: int) -> Iterator[Copy]:
+        """Yield the copies that became known after the one with this serial, latest first."""
+        for copy in reversed(self._by_id.values()):  # In order of their serials: a copy that comes back keeps its own.
+            if copy.serial <= serial:
+                return
+            yield copy
+
+    def allocate(self, count: int = 1) -> Iterator[tuple[int, int]]:
+        """Yield slots and serials for messages that are not known yet; the caller must `enter` their copies at once."""
+        first = self._serial + 1
+        self._serial += count
+        return zip(self._slots.allocate(count), range(first, first + count), strict=True)
+
+    def enter(self, newcomers: Sequence[Copy]) -> None:
+        """Add these messages to the known ones."""
+        by_id, copies = self._by_id, self.copies
+        for copy in newcomers:
+            slot, deadline_us = copy.slot, copy.descriptor.deadline_us
+            copy.expiry = (
+                (NEVER if deadline_us is None else deadline_us) << DEADLINE_SHIFT | copy.serial << SERIAL_SHIFT | slot
+            )
+            by_id[copy.id] = copy
+            if slot < len(copies):
+                copies[slot] = copy
+            else:
+                copies.append(copy)
+        self.deadlines.add(newcomers, len(by_id))
+
+    def refuse(self, copy: Copy) -> None:
+        """End the tenancy of a newcomer whose slot nothing else has seen: slot and id may be reused at once."""
+        self.copies[copy.slot] = None
+        del self._by_id[copy.id]
+        self._slots.release(copy.slot)
+
+    def end(self, copies: Iterable[Copy]) -> int:
+        """End the tenancy of copies; return their slots."""
+        for copy in copies:
+            self.copies[copy.slot] = None
+            del self._by_id[copy.id]
+        ended = mask_of([copy.slot for copy in copies])
+        self._ended |= ended
+        return ended
+
+    def release(self) -> int:
+        """Return the slots whose tenancy ended since the last call. They may be reused from now on."""
+        released, self._ended = self._ended, 0
+        for slot in bits(released):
+            self._slots.release(slot)
+        return released
+
 
 _ENDED_MAX = 32
 """Number of slots of expired copies that are freed together."""
@@ -201,7 +306,7 @@ class Cache:
         return self.memories.has_new_room
 
     def reopen(self, owner: int = QUEUES, slots: int = -1, *, at_once: bool = True) -> None:
-        """Allow messages that this owner turned away (`holdings.owners`), all or these `slots`, to come again.
+        """Allow messages that this owner turned away, all or these `slots`, to come again.
 
         `at_once`: request them from neighbours in range. Otherwise they come after the next review.
         """
@@ -277,7 +382,7 @@ class Cache:
             copy.finished = True
 
     def pin(self, copies: Iterable[Copy], owner: int) -> None:
-        """Protect copies that are here from eviction until this owner unpins them (`holdings.owners`)."""
+        """Protect copies that are here from eviction until this owner unpins them."""
         self.room.pin(copies, owner)
 
     def unpin(self, copies: Iterable[Copy], owner: int) -> None:
@@ -384,3 +489,53 @@ class Cache:
         keep = ~self.tenants.end(copies)
         self.whole, self.partial = self.whole & keep, self.partial & keep
         self.memories.forget(copies, keep)
+
+
+class CopyState(enum.Enum):
+    """The state of a message on a host."""
+
+    UNKNOWN = "unknown"
+    """The host has no copy and remembers nothing. If the message is offered, it is a *want*: recorded, requested, then
+    a buffer of fragments."""
+    PARTIAL = "partial"
+    """The host has some pieces, and offers them."""
+    WHOLE = "whole"
+    """The host has all pieces, and no program here was given the message."""
+    WAITING = "waiting"
+    """Whole, and held back until the messages that it depends on were delivered; not evicted."""
+    PINNED = "pinned"
+    """Whole, delivered, not confirmed; not evicted."""
+    UNSENT = "unsent"
+    """Published here, and not offered before it is durable, because it has an order or the program required that; not
+    evicted."""
+    FINISHED = "finished"
+    """Whole, and never wanted again: confirmed, or published here. Still offered to others."""
+    DONE = "done"
+    """No copy, and never wanted again."""
+    DECLINED = "declined"
+    """No copy, for lack of room; not requested until there is room."""
+
+
+_HELD_BY = (
+    (PUBLISHING, CopyState.UNSENT),
+    (ORDER, CopyState.WAITING),
+    (DELIVERIES, CopyState.PINNED),
+    (CLAIMS, CopyState.PINNED),
+)
+"""States of a copy by the owner of its pin. An own message that is delivered here is handed over when it may be
+sent."""
+
+
+def state_of(cache: Cache, message: MessageId) -> CopyState:
+    """Return the state of one message."""
+    copy = cache.get(message)
+    if copy is None:
+        return CopyState.UNKNOWN
+    if not copy.here:
+        return CopyState.DONE if cache.done >> copy.slot & 1 else CopyState.DECLINED
+    if not copy.whole:
+        return CopyState.PARTIAL
+    for owner, state in _HELD_BY:
+        if copy.pins & owner:
+            return state
+    return CopyState.FINISHED if copy.finished else CopyState.WHOLE

@@ -1,8 +1,8 @@
 """Copies: the state of one message in the cache (`Copy`), and the room that several of them use (`Usage`).
 
 The lowest module of holdings: all others import it, and it imports none of them. Eviction, and the accounts that a
-copy's room is charged to, are in `gossip.holdings.room`; arrival and removal of copies, and the memory of those that
-left, in `gossip.holdings.cache`.
+copy's room is charged to, are in `gossip.holdings.eviction`; arrival and removal of copies, and the memory of those
+that left, in `gossip.holdings.cache`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     """Age at receipt."""
     received_us: int = 0
     rank: int = 0
-    """Place in the order of eviction (`holdings.ranking`); copies of higher rank stay longer."""
+    """Place in the order of eviction (`holdings.eviction`); copies of higher rank stay longer."""
     sending_order: int = 0
     held: int = 0
     """Bitset of the pieces that are here."""
@@ -72,7 +72,7 @@ class Copy(msgspec.Struct, eq=False, gc=False):
     finished: bool = False
     """True if it is never wanted again once it leaves."""
     pins: int = 0
-    """Owners that protect the copy from eviction (`holdings.owners`); of a copy that left, those at that time."""
+    """Owners that protect the copy from eviction (`holdings.cache`); of a copy that left, those at that time."""
     handle: int = -1
     entry: OfferEntry | None = None
     given: int = 0

@@ -1,29 +1,28 @@
 """The messages of one host: the cache, the index of profiles over it, hash lists and handles.
 
 A copy that arrives is matched against every profile, and takes part in comparisons with neighbours once its id is
-known. A copy that leaves is noted here, journalled and reported by `gossip.transfers.removals`; its slot is reused
-only after every owner of a bitset has forgotten it. The state of a copy that the store has to know is here as well:
-that it was delivered, and that this was confirmed.
+known. A copy that leaves is noted here, journalled and reported by `gossip.transfers.arrivals_and_removals`; its slot
+is reused only after every owner of a bitset has forgotten it. The state of a copy that the store has to know is here as
+well: that it was delivered, and that this was confirmed.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.holdings.cache import Cache
+from carrypost.gossip.holdings.cache import ISLAND, QUEUES, RECIPIENTS, Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
-from carrypost.gossip.holdings.host_time import HostTime
-from carrypost.gossip.holdings.owners import ISLAND, QUEUES, RECIPIENTS
-from carrypost.gossip.holdings.purged import Purged
+from carrypost.gossip.holdings.memories import Purged
 from carrypost.gossip.holdings.recipients import Recipients
 from carrypost.gossip.interest.index import ProfileIndex
 from carrypost.gossip.slots import bits
+from carrypost.gossip.timers import HostTime
 from carrypost.gossip.wire.frames import OfferEntry
 from carrypost.log import journal as keys
 from carrypost.log.events import Reason
 from carrypost.log.journal import MESSAGE, Durability, StoredMessage
 from carrypost.model.descriptor import PayloadCodec
-from carrypost.model.privilege import bounded
+from carrypost.model.descriptor_values import bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy, Newcomer
-    from carrypost.gossip.holdings.ranking import Ranking
+    from carrypost.gossip.holdings.eviction import Ranking
     from carrypost.log.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
+    from carrypost.model.descriptor_values import Privilege
     from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId
-    from carrypost.model.privilege import Privilege
 
 _HANDLE_BASE_MAX = 2**24
 _REMINDERS_MAX = 64
@@ -241,7 +240,7 @@ class Holdings(HostTime):
         return message in self._needed
 
     def withhold(self, copy: Copy, owner: int) -> None:
-        """Keep a copy from being offered until this owner, too, permits it (`holdings.owners`)."""
+        """Keep a copy from being offered until this owner, too, permits it (`holdings.cache`)."""
         self.withheld |= 1 << copy.slot
         self._withholders[copy.slot] = self._withholders.get(copy.slot, 0) | owner
 

@@ -1,4 +1,26 @@
-"""The memory of messages that are not here: they do not come again, or not before there is room for them."""
+"""The memory of messages that are not here: they do not come again, or not before there is room for them.
+
+`Deadlines` is the order in which copies expire, and in which memories are forgotten. Entries are the copies' own
+`expiry`: deadline, serial and slot as one number, so that an entry keeps no copy alive and comparing two is fast. They
+are sorted in on demand, a burst at a time: most messages come in bursts, and nothing reads them before the earliest
+deadline. An entry is stale once its slot has another tenant, or none; stale entries are dropped when they come up, and
+swept out when there are too many. Deadlines are dates, and the host's own time is ahead of them by `lead_us`.
+
+`Quota` is a bound over all neighbours of a host, for what each of them may cause it to remember.
+
+`Outlived` has ids of finished messages that are remembered beyond their deadlines, as long as a clock of this host may
+be wrong. A message is finished when programs of this host are done with it. Its id is forgotten at its deadline, since
+other hosts have dropped the message by then. But the clock may have been ahead, and be set back: then others still have
+the message, and it would come as a new one. So after the clock was set forward, ids are remembered until their
+deadlines have passed by the slower clock, too. The time between two incarnations counts as a step forward.
+
+`Purged` has messages that reached their addressees, as these report: they are not admitted any more. A notice names
+messages by their ids, and an id does not tell the addressee of a message. So an id is remembered together with the node
+whose notice it was, and counts against a message only once its descriptor shows that it is addressed to that node:
+naming others' messages keeps none of them away. `strike` (`gossip.transfers.arrivals_and_removals`) decides about known
+messages; `Purged` remembers those that were named and are not known. Nothing breaks when an id is forgotten: the
+message travels on until its deadline, and its addressee remembers it. So the bounds are what a phone can spare.
+"""
 
 # A message is `done`, and never wanted again, or `declined`: it found no room, or was evicted.
 #
@@ -8,7 +30,7 @@
 #    either, the earliest deadline first.
 # 2. A done message that was given to a program here is `delivered`, and remembered until its
 #    deadline, so that it is not delivered twice. While these fill the memory (`full`), nothing
-#    wanted is admitted (`transfers.inspection`): the memory outgrows its bounds only by what the
+#    wanted is admitted (`transfers.inbound`): the memory outgrows its bounds only by what the
 #    cache had until then. The obvious way, to forget the oldest, is a replay attack: send a million
 #    small messages, then the old one again.
 # 3. Messages without a deadline would fill the memory for ever, so their ids are forgotten like
@@ -16,10 +38,10 @@
 # 4. A declined message counts as known in comparisons, or it would be offered in every contact.
 #    While there is room, some that would fit are *invited*: left out of the comparison, so that a
 #    neighbour that has them offers them again.
-# 5. Declined messages are requested again when enough room appears (`transfers.room_retry`). To
+# 5. Declined messages are requested again when enough room appears (`transfers.requests`). To
 #    test that in O(1), the highest rank and the smallest size of all that wait are kept, or better
 #    ones than these.
-# 6. Some were turned away by an owner (`holdings.owners`), for example a full queue. They are not
+# 6. Some were turned away by an owner (`holdings.cache`), for example a full queue. They are not
 #    requested before that owner reopens them, whatever room the cache has.
 #
 # Offers of neighbours for which there was no room are remembered beside these, by neighbour and
@@ -29,19 +51,127 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import islice
+from typing import TYPE_CHECKING
+
+from mypy_extensions import mypyc_attr
 
 from carrypost.config import UNBOUNDED, Settings
-from carrypost.gossip.holdings.copies import Copy, deadline_of
-from carrypost.gossip.holdings.deadlines import Deadlines
-from carrypost.gossip.holdings.quota import Quota
-from carrypost.gossip.holdings.ranking import Ranking
-from carrypost.gossip.holdings.room import Room
-from carrypost.gossip.holdings.usage import Usage
+from carrypost.gossip.holdings.copies import Copy, deadline_of, slot_of
+from carrypost.gossip.holdings.eviction import Ranking, Room, Usage
 from carrypost.gossip.slots import Members, bits, mask_of
 from carrypost.gossip.wire.frames import OfferEntry
+from carrypost.log.journal import SEEN
 from carrypost.model.ids import MessageId
-from carrypost.model.times import NEVER
+from carrypost.model.times import MICROSECONDS, NEVER
+
+if TYPE_CHECKING:
+    from carrypost.log.journal import Journal
+    from carrypost.model.ids import NodeId
+
+
+_STALE_SLACK = 64
+"""Stale entries are swept out when there are this many entries more than twice the copies."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Deadlines:
+    """The deadlines of copies that have slots."""
+
+    __slots__ = ("_copies", "_entries", "_new", "due_us", "lead_us")
+
+    def __init__(self, copies: Sequence[Copy | None]) -> None:
+        self.due_us = NEVER
+        """Not after the earliest deadline, in the host's own time: nothing expires before this time."""
+        self.lead_us = 0
+        self._copies = copies
+        """The tenants by slot."""
+        self._entries: list[int] = []
+        """A heap."""
+        self._new: list[int] = []
+
+    def add(self, copies: Sequence[Copy], tenants: int) -> None:
+        """Add the deadlines of copies; `tenants` is the number of tenants in all."""
+        expiries = [copy.expiry for copy in copies]
+        self._new += expiries
+        if expiries:
+            self.due_us = min(self.due_us, deadline_of(min(expiries)) + self.lead_us)
+        if len(self._entries) + len(self._new) > 2 * tenants + _STALE_SLACK:
+            self._new += self._entries
+            self._new = [expiry for expiry in dict.fromkeys(self._new) if self._tenant(expiry) is not None]
+            self._entries.clear()
+
+    def pop_due(self, now: int) -> list[Copy]:
+        """Remove and return the copies whose deadline has passed, earliest first; they still have their slots."""
+        ended: list[Copy] = []
+        if self.due_us > now:
+            return ended
+        entries, date_us = self._in_order(), now - self.lead_us
+        while entries and deadline_of(entries[0]) <= date_us:
+            copy = self._tenant(heappop(entries))
+            if copy is not None:
+                ended.append(copy)
+        self.due_us = deadline_of(entries[0]) + self.lead_us if entries else NEVER
+        return ended
+
+    def set_lead(self, lead_us: int) -> None:
+        """Set the time by which the host's own time is ahead of dates."""
+        if self.due_us < NEVER:
+            self.due_us += lead_us - self.lead_us
+        self.lead_us = lead_us
+
+    def pop(self) -> Copy:
+        """Remove and return the copy with the earliest deadline; there must be one."""
+        entries = self._in_order()
+        while True:
+            expiry = heappop(entries)
+            while entries and entries[0] == expiry:  # A copy that came back and left again is in here twice.
+                heappop(entries)
+            copy = self._tenant(expiry)
+            if copy is not None:
+                return copy
+
+    def _tenant(self, expiry: int) -> Copy | None:
+        """Return the copy of an entry, unless the entry is stale."""
+        copy = self._copies[slot_of(expiry)]
+        return copy if copy is not None and copy.expiry == expiry else None
+
+    def _in_order(self) -> list[int]:
+        entries, new = self._entries, self._new
+        if len(new) > len(entries) >> 3:
+            entries += new
+            heapify(entries)
+        else:
+            for expiry in new:
+                heappush(entries, expiry)
+        new.clear()
+        return entries
+
+
+class Quota:
+    """Entries of all neighbours together. Half of them are common; of the rest, each neighbour has a share of its own.
+
+    So many neighbours cannot fill the memory, and none of them can keep another from having a few.
+    """
+
+    __slots__ = ("_common", "_most", "_share", "count")
+
+    def __init__(self, most: int, neighbours: int) -> None:
+        self._most, self._common, self._share = most, most - most // 2, max(1, most // 2 // neighbours)
+        self.count = 0
+        """Number of entries; counted by the owner of the entries."""
+
+    @classmethod
+    def of_offers(cls, settings: Settings) -> Quota:
+        """Return a bound for offers of neighbours, and of hosts at the ends of routes."""
+        limits = settings.limits
+        return cls(limits.offers_all_max, limits.neighbours_max + settings.routes_max)
+
+    def has_room(self, own: int) -> bool:
+        """Return True if a neighbour with this many entries may have another one."""
+        return self.count < self._common or (own < self._share and self.count < self._most)
+
 
 _INVITED_MIN = 256
 """Fewest declined messages that may be offered again after a review; if there are more places, as many as those."""
@@ -263,3 +393,106 @@ def _nbytes(copy: Copy) -> int:
 def _is_delivered(copy: Copy) -> bool:
     """Return True for a message that a program here was given and that may come again: until its deadline."""
     return bool(copy.given) and not copy.own and deadline_of(copy.expiry) != NEVER
+
+
+SLACK_US_MAX = 7 * 24 * 3_600 * MICROSECONDS
+"""Longest time for which ids outlive their deadlines: a clock that is wrong by more than that is noticed."""
+_OUTLIVED_SWEEP_US = 60 * MICROSECONDS
+
+
+class Outlived:
+    """The ids of one host that outlive their deadlines. Those of confirmed messages have rows."""
+
+    __slots__ = ("_max", "_sweep_us", "ids", "slack_us")
+
+    def __init__(self, ids_max: int) -> None:
+        self.ids: dict[MessageId, int] = {}
+        """Deadlines by message. Checked for every descriptor: empty unless the clock was set forward."""
+        self.slack_us = 0
+        """Time by which dates are ahead of the slowest clock that this host has had."""
+        self._max = ids_max
+        self._sweep_us = 0
+
+    def clock_stepped(self, delta_us: int) -> None:
+        """Note that the clock was set forward or, by a negative amount, back."""
+        self.slack_us = min(max(self.slack_us + delta_us, 0), SLACK_US_MAX)
+        self._sweep_us = 0
+
+    def expired(self, copies: Iterable[Copy], date_us: int) -> None:
+        """Keep the ids of finished messages whose deadlines have passed by the date, and not by the slowest clock."""
+        for copy in copies if self.slack_us else ():
+            if copy.given and copy.finished and not copy.here:
+                self.keep(copy.id, copy.descriptor.ends_us, date_us)
+
+    def keep(self, message: MessageId, ends_us: int, date_us: int) -> bool:
+        """Keep the id of a message beyond its deadline, if that is necessary; return True if it is kept."""
+        if date_us - self.slack_us < ends_us <= date_us and len(self.ids) < self._max:
+            self.ids[message] = ends_us
+        return message in self.ids
+
+    def forget(self, copy: Copy, date_us: int, journal: Journal) -> None:
+        """Delete the row of a confirmed message that is forgotten, unless its id outlives its deadline."""
+        if not self.keep(copy.id, copy.descriptor.ends_us, date_us):
+            journal.delete((SEEN, copy.id, 0))
+
+    def sweep(self, date_us: int, journal: Journal) -> None:
+        """Forget ids whose deadlines have passed by the slowest clock, too."""
+        if not self.ids or date_us < self._sweep_us:
+            return
+        self._sweep_us = date_us + _OUTLIVED_SWEEP_US
+        for message in [each for each, ends_us in self.ids.items() if ends_us <= date_us - self.slack_us]:
+            del self.ids[message]
+            journal.delete((SEEN, message, 0))
+
+
+PURGED_IDS_MAX = 65_536
+"""Number of ids in all, about 10 MB; beyond it, all ids of the node heard from least recently are forgotten."""
+PURGED_NODE_IDS_MAX = 8_192
+"""Number of ids of one node, its latest ones: eight nodes that purge without end fill the memory."""
+_PURGED_SWEEP_US = 60_000_000
+"""Least time between two sweeps. Notices that end one by one would otherwise cause a scan of all ids each."""
+
+
+class Purged:
+    """The ids that notices named, by the node whose notices they were."""
+
+    __slots__ = ("_count", "_sweep_us", "by_node")
+
+    def __init__(self) -> None:
+        self.by_node: OrderedDict[NodeId, dict[MessageId, int]] = OrderedDict()
+        """Time until which each id counts, by node. Checked for every descriptor: empty as long as there was no
+        notice."""
+        self._count = 0
+        self._sweep_us = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, messages: Iterable[MessageId], node: NodeId, until_us: int, now: int) -> None:
+        """Remember that a notice of this node named these messages, until `until_us`."""
+        if now >= self._sweep_us:
+            self._sweep_us = now + _PURGED_SWEEP_US
+            self._sweep(now)
+        ids = self.by_node.setdefault(node, {})
+        self.by_node.move_to_end(node)
+        before = len(ids)
+        for message in messages:
+            ids[message] = max(until_us, ids.pop(message, 0))
+        for message in list(islice(ids, max(0, len(ids) - PURGED_NODE_IDS_MAX))):
+            del ids[message]
+        self._count += len(ids) - before
+        while self._count > PURGED_IDS_MAX:
+            self._count -= len(self.by_node.popitem(last=False)[1])
+
+    def names(self, message: MessageId, node: NodeId, now: int) -> bool:
+        """Return True if a notice of this node names the message."""
+        ids = self.by_node.get(node)
+        return ids is not None and ids.get(message, now) > now
+
+    def _sweep(self, now: int) -> None:
+        for node, ids in list(self.by_node.items()):
+            for message in [each for each, until_us in ids.items() if until_us <= now]:
+                del ids[message]
+            if not ids:
+                del self.by_node[node]
+        self._count = sum(map(len, self.by_node.values()))

@@ -17,13 +17,13 @@ import msgspec
 
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
 from carrypost.log.journal import STRUCK
-from carrypost.model.recipients import recipients
+from carrypost.model.descriptor_values import recipients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.holdings.purged import Purged
+    from carrypost.gossip.holdings.memories import Purged
     from carrypost.log.journal import Journal
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId

@@ -1,4 +1,4 @@
-"""The interests of this node: numbered entries, those that a message matches, and the profile made of them.
+"""The interests of this node: numbered entries, those that a message matches, and the profile that is announced.
 
 The application's side (`local`) adds and removes entries; inspection, discovery and transfers read them. Compiling all
 entries at each change would make a program's two thousand subscriptions cost two thousand times two thousand. So a
@@ -10,28 +10,88 @@ The profile contains these entries, what the administrator or a layer lets this 
 neighbours within the horizon. It is made when it is announced; until then the one that neighbours know is valid. An
 entry may be left out of it that asks for a part of what is carried in any case, such as messages addressed to this
 node: profiles that name nodes would all be different, and every message is matched against each known profile.
+
+With a horizon of h > 1 hops a host adds its neighbours' entries to its own, at one hop more, as long as that is below h
+(N10). A profile has to fit the limits of every neighbour. This host's own interests come first, so that neighbours'
+entries cannot crowd them out, however many there are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from carrypost.errors import LocalError
-from carrypost.gossip.interest.horizon import carried_entries, entries_bytes_max, entry_bytes, profile_entries
+import msgspec
+
+from carrypost.config import Limits, Settings
+from carrypost.errors import ConfigError, LocalError, PatternError
 from carrypost.gossip.interest.matcher import Matcher
-from carrypost.model.pattern import encode_entries, profile_digest
-from carrypost.model.recipients import is_for
+from carrypost.model.descriptor_values import is_for
+from carrypost.model.pattern import CARRIED_HOPS, Entry, encode_entries, entry, profile_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
-    from carrypost.config import Settings
     from carrypost.gossip.interest.index import ProfileIndex, View
     from carrypost.gossip.interest.matcher import Slotted
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
-    from carrypost.model.pattern import Entry
+
+
+_LIST_BYTES = 8
+"""Largest overhead of an encoded profile around its entries, in bytes."""
+
+
+def entry_bytes(one: Entry) -> int:
+    """Return the bytes of an entry in a profile."""
+    return len(encode_entries((one,)))
+
+
+def entries_bytes_max(limits: Limits) -> int:
+    """Return the bytes that the entries of a profile may take together."""
+    return limits.profile_bytes_max - _LIST_BYTES
+
+
+def carried_entries(settings: Settings, *, everything: bool = False) -> tuple[Entry, ...]:
+    """Return what this host carries for others: everything, or what the settings say; raises `ConfigError`."""
+    carried = everything or settings.altruistic
+    if isinstance(carried, bool):
+        return (entry(".*"),) if carried else ()
+    try:
+        return tuple(entry(pattern, limits=settings.limits) for pattern in carried)
+    except PatternError as error:
+        raise ConfigError(f"altruistic: {error}") from None
+
+
+def profile_entries(
+    own: Iterable[Entry], carried: Iterable[Entry], neighbours: Iterable[Iterable[Entry]], settings: Settings
+) -> tuple[Entry, ...]:
+    """Return the entries of the profile, nearest first."""
+    nearest = dict.fromkeys(own, 0)
+    for each in carried:
+        nearest.setdefault(each, CARRIED_HOPS)
+    local = len(nearest)
+    for entries in neighbours if settings.horizon_hops > 1 else ():
+        for theirs in entries:
+            hops = theirs.hops + 1
+            bare = msgspec.structs.replace(theirs, hops=0)
+            if hops < settings.horizon_hops and hops < nearest.get(bare, CARRIED_HOPS + 1):
+                nearest[bare] = hops
+    ranked = list(nearest.items())
+    # Sorted by encoding within one distance, so that two hosts with the same neighbours announce
+    # the same profile: every distinct profile costs each neighbour a view.
+    ranked[local:] = sorted(ranked[local:], key=lambda item: (item[1], encode_entries((item[0],))))
+    found: list[Entry] = []
+    room_bytes = entries_bytes_max(settings.limits)
+    for bare, hops in ranked[: settings.limits.profile_entries_max]:
+        one = msgspec.structs.replace(bare, hops=hops)
+        room_bytes -= entry_bytes(one)
+        if room_bytes < 0:
+            break
+        found.append(one)
+    return tuple(found)
+
 
 _NUMBERS_MAX = 256
 

@@ -1,6 +1,6 @@
 """EMMA's strategy: two hosts that meet list what they have, and each sends what the other lacks (EMMA §3.2).
 
-A contact begins with a session (`gossip.strategy.sessions`) instead of a review; everything after that is as in
+A contact begins with a session (`gossip.strategy.lists`) instead of a review; everything after that is as in
 `Exchange`. A host carries every message it is offered. Copies are evicted and sent by privilege, date and id alone, so
 that two hosts that meet agree which of their messages are worth keeping.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from carrypost.gossip.holdings.ranking import PRIVILEGE_ONLY, Ranking
+from carrypost.gossip.holdings.eviction import PRIVILEGE_ONLY, Ranking
 from carrypost.gossip.strategy.exchange import Exchange
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from carrypost.gossip.strategy.routed import Routed
+from carrypost.gossip.strategy.exchange import Routed
 
 
 class Direct(Routed):

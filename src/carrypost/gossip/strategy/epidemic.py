@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.strategy.routed import Routed
+from carrypost.gossip.strategy.exchange import Routed
 
 if TYPE_CHECKING:
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact

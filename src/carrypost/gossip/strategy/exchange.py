@@ -1,44 +1,58 @@
-"""The default strategy: compare the two sets of messages, then offer what the other lacks (JOMS-15 §2.2, figure 3).
+"""The default strategy, and two derived from it: the papers' one for comparison, and the base of routing strategies.
 
-Two hosts agree on what each of them lacks (`gossip.strategy.review`). Each offers that (`gossip.strategy.offers`), the
-other requests it, and bursts of descriptors and data follow (`gossip.transfers`). Messages gained during the contact
-are pushed (`gossip.strategy.fresh`) or offered to all neighbours at once. No belief outlives the next review.
+In an `Exchange` two hosts compare their sets of messages, then each offers what the other lacks (JOMS-15 §2.2,
+figure 3). They agree on what each of them lacks (`gossip.strategy.review`). Each offers that
+(`gossip.strategy.offers`), the other requests it, and bursts of descriptors and data follow (`gossip.transfers`).
+Messages gained during the contact are pushed (`Fresh`) or offered to all neighbours at once. No belief outlives the
+next review.
+
+`Paper` is the papers' strategy (`paper_mode`): everything that matches is offered with each announcement. Announcements
+come at a fixed period, nothing is compared or coalesced, an offer is repeated by the next announcement, and each
+message is acknowledged before the next one is sent (JOMS-15 §2.2, figure 3).
+
+`Routed` is the base of routing strategies, which studies of opportunistic networks compare with epidemic routing. A
+host carries every message, and `relay` decides which of them a neighbour gets to carry, too. What is for the neighbour
+itself always goes to it. Messages go to one neighbour at a time. No acknowledgements spread: a host keeps its copy of a
+message that arrived at its recipient until it expires or makes room, as in the papers and in The ONE. A recipient drops
+its own copy once its program has the message. State of routing strategies is not stored. So they are for emulation;
+real nodes refuse them.
 """
 
-# Where to read on. This class only connects the parts; each part is one module with one job:
+# Where to read on. `Exchange` only connects the parts; each of them has one job:
 #
-#     neighbour's profile is known -> meet()     review     what does it lack?       `exchange_machine` has the table
-#     review is over               -> OFFER      offers     pages of ids             `candidates` has the order
+#     neighbour's profile is known -> meet()     review     what does it lack?       `ExchangeMachine` has the table
+#     review is over               -> OFFER      offers     pages of ids             `Candidates` has the order
 #     Request comes back           -> serving    bursts of parcels and pieces        `transfers.loss` has the window
-#     a new message arrives here   -> gained()   fresh      pushed, or else offered
+#     a new message arrives here   -> gained()   offers     pushed, or else offered
 #
 # Why not send every message to every neighbour (epidemic routing)? Contacts are short and radios
 # are slow: where two hosts hold 10,000 messages each and one is new, comparing costs some 1,000
 # bytes and flooding would cost all of them again. Why not offer everything with each announcement,
-# as the papers do? See `paper`, which exists to measure exactly that.
+# as the papers do? See `Paper`, which exists to measure exactly that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from carrypost.errors import RemoteError
-from carrypost.gossip.strategy.exchange_contact import ExchangeContact
-from carrypost.gossip.strategy.exchange_machine import SYNCED
-from carrypost.gossip.strategy.fresh import Fresh
-from carrypost.gossip.strategy.offers import Offers
+from carrypost.gossip.holdings.eviction import FIRST_IN_FIRST_OUT, Ranking
+from carrypost.gossip.strategy.exchange_contact import SYNCED, ExchangeContact
+from carrypost.gossip.strategy.lists import Sessions
+from carrypost.gossip.strategy.offers import Fresh, Offers
 from carrypost.gossip.strategy.review import Review
-from carrypost.gossip.strategy.sessions import Sessions
 from carrypost.gossip.strategy.strategy import Strategy
 from carrypost.gossip.timers import OFFER_AGAIN, REVIEW
+from carrypost.gossip.transfers.arrivals_and_removals import strike
 from carrypost.gossip.wire import frames as fr
+from carrypost.log.events import Reason
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from carrypost.gossip.transfers.arrivals import Arrival
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.removals import Removals
+    from carrypost.gossip.strategy.exchange_contact import OpenOffer
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrival, Removals
+    from carrypost.gossip.transfers.link import HostContext, Link
     from carrypost.gossip.transfers.transfers import Transfers
 
 
@@ -144,3 +158,85 @@ class Exchange(Strategy[ExchangeContact]):
             handle(contact, frame, now)
 
         return handler
+
+
+class _Catalogues(Offers):
+    """Offers of everything that matches, of any length."""
+
+    def everything(self, now: int) -> None:
+        """Offer the whole catalogue to all neighbours."""
+        offered = self._cache.whole & ~self._holdings.withheld
+        for contact in self._contacts.all:
+            contact.offers.withdraw()
+            listed = self._naming(contact, offered & self._index.listed)
+            if contact.view is not None and (mask := (contact.view.matches & offered) | listed):
+                self._offer([contact], mask, now)
+
+    def _room(self, contacts: Sequence[ExchangeContact], mask: int) -> tuple[int, int]:  # noqa: ARG002
+        return mask.bit_count(), mask.bit_count()
+
+    def _wait_for_answer(self, contact: ExchangeContact, offer: OpenOffer, now: int) -> None:  # noqa: ARG002
+        offer.due_us = NEVER  # Every announcement repeats it.
+
+
+class Paper(Exchange):
+    """The strategy with full catalogues, at a fixed period, one message at a time."""
+
+    fixed_period = True
+    stop_and_wait = True
+
+    def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
+        super().__init__(context, transfers, departures)
+        self.offers = self._catalogues = _Catalogues(context, transfers, self.contacts, self)
+
+    def meet(self, contact: ExchangeContact, now: int) -> None:
+        """Skip the comparison."""
+        self.review.conclude(contact, now)
+
+    def stale(self, contact: ExchangeContact, now: int) -> bool:  # noqa: ARG002
+        """Return True if offers are paused; sets are never compared again."""
+        return contact.offers.stalled
+
+    def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
+        """Do nothing: the next catalogue has what is new."""
+
+    def announced(self, now: int) -> bool:
+        """Offer everything that matches."""
+        self._catalogues.everything(now)
+        return True
+
+
+class Routed(Exchange):
+    """The strategy that gives a neighbour what is for it, and `relay` decides about the rest."""
+
+    carries_everything = True
+    chooses = True
+    unicast = True
+    acknowledges = False
+    durable_first = True
+    ranking: ClassVar[Ranking] = FIRST_IN_FIRST_OUT
+
+    def __init__(self, context: HostContext, transfers: Transfers, departures: Removals) -> None:
+        super().__init__(context, transfers, departures)
+        self._holdings = context.holdings
+
+    def choose(self, contact: ExchangeContact, mask: int, now: int) -> int:
+        """Choose what is for the neighbour, and what `relay` chooses of the rest."""
+        mine = self.offers.wanted(contact, mask)
+        rest = mask & ~mine
+        return mine | self.relay(contact, rest, now) if rest else mine
+
+    def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:  # noqa: ARG002 - others look at these
+        """Return those of the slots in `mask`, all for other nodes, that the neighbour gets to carry."""
+        return 0
+
+    def flush(self, now: int, link: Link | None) -> None:
+        """Drop this host's copies of messages that its programs have, then end the step."""
+        holdings = self._holdings
+        # The acknowledgements of other strategies do this, after they have told all carriers.
+        if holdings.acknowledged:
+            done = holdings.pop_acknowledged()
+            strike(self.context, done, self.context.node, max(until_us for until_us, _ in done.values()))
+        if holdings.lingering:
+            self._cache.throw_out(holdings.pop_lingering(), Reason.PURGED)
+        super().flush(now, link)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.strategy.routed import Routed
+from carrypost.gossip.strategy.exchange import Routed
 from carrypost.log.events import Reason
 
 if TYPE_CHECKING:

@@ -1,11 +1,33 @@
-"""The giving side of a contact: the messages that a neighbour is offered, and the requests it answers with.
+"""The giving side of a contact: messages that a neighbour is offered, its requests, and fresh messages sent unasked.
 
 After the review (`gossip.strategy.review`) a host offers messages that match the neighbour's profile and that the
 neighbour is not believed to have: those that it wants for itself first, then by privilege, then those that have waited
 longest. From then on it offers whatever it gains, to all neighbours at once. An offer without an answer is repeated.
 Requested messages become jobs of the outbox. If several neighbours were offered the same message, its first burst waits
 a moment for the others to request it as well.
+
+`Fresh` sends messages unasked, on arrival, to neighbours that have agreed on what they lack and want them.
 """
+
+# Why fresh messages are pushed. In a group where all hosts hear each other, an offer costs three frames (offer,
+# request, parcel) per message and neighbour, and every host that has the message makes that offer
+# to every other. Data bytes per reception should fall as the group grows; with offers alone,
+# control bytes grow instead.
+#
+# The way chosen. A small message goes out at once, in one broadcast if all neighbours that lack it
+# may be sent the same. Each announcement lists the neighbours its sender hears. So a receiver knows
+# which of its own neighbours heard the same broadcast: those that the giver lists. It does not send
+# the message to them. It *awaits* their receipts instead (`Unconfirmed`), and only a
+# message whose receipt does not come is offered.
+#
+# What must hold.
+# 1. A pushed message is neither offered nor pushed again to the same neighbour while its receipt is
+#    awaited.
+# 2. Nothing is lost by a lost push. A push of this host that was not confirmed is offered at once;
+#    one by another host after `coalesce_s`, since every host that awaits the same receipt would
+#    otherwise offer it in the same moment.
+# 3. Only neighbours whose comparison is over are sent anything unasked: before that, it is unknown
+#    what they lack, and most of what would be sent is there already.
 
 from __future__ import annotations
 
@@ -13,22 +35,23 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from carrypost.gossip.slots import bits, mask_of
-from carrypost.gossip.strategy.exchange_contact import OpenOffer
-from carrypost.gossip.strategy.exchange_machine import SYNCED
+from carrypost.gossip.strategy.exchange_contact import SYNCED, OpenOffer
 from carrypost.gossip.timers import OFFER, OFFER_AGAIN, REVIEW
 from carrypost.gossip.wire.frames import Frame, Offer, OfferEntry, Request
 from carrypost.gossip.wire.pieces import to_bitmap
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.strategy.choosing import Choosing
-    from carrypost.gossip.strategy.contacts import Contacts
-    from carrypost.gossip.strategy.exchange_contact import ExchangeContact
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.strategy.exchange_contact import Choosing, ExchangeContact
+    from carrypost.gossip.strategy.strategy import Contacts
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrival
+    from carrypost.gossip.transfers.link import HostContext, Link
+    from carrypost.gossip.transfers.sending import Pushes
     from carrypost.gossip.transfers.transfers import Transfers
+
 
 OPEN_PAGES_MAX = 16
 """Number of offer frames to one neighbour that may be without an answer; further ones wait."""
@@ -145,7 +168,7 @@ class Offers:
             mask |= self._naming(contact, whole & self._index.listed & ~mask)
         mask ^= mask & link.known  # As `without`, which would be four calls for each neighbour of each message.
         # Not agreed yet: only what the neighbour's own run has shown it to lack (rule 4 of
-        # `exchange_machine`).
+        # `exchange_contact`).
         if mask and contact.machine.state not in SYNCED:
             mask &= contact.machine.peer_lacks
         if mask:
@@ -376,3 +399,79 @@ class Offers:
 def _idle(contact: ExchangeContact) -> bool:
     """Return True if nothing is offered to the neighbour or on its way to it."""
     return not (contact.offers.open or contact.link.outbox.jobs)
+
+
+class Fresh:
+    """The messages that one host sends unasked, and the neighbours that it sends them to."""
+
+    def __init__(
+        self,
+        context: HostContext,
+        pushes: Pushes,
+        contacts: Contacts[ExchangeContact],
+        offers: Offers,
+        *,
+        on: bool = True,
+    ) -> None:
+        self._pushes = pushes
+        self._contacts = contacts
+        self._offers, self._cache = offers, context.holdings.cache
+        self._coalesce_us = round(context.settings.coalesce_s * 1e6)
+        self.on = on and bool(pushes.bytes_max) and not context.settings.paper_mode
+        """True if anything is pushed at all."""
+
+    def push(self, fresh: Sequence[Arrival], now: int) -> list[ExchangeContact]:
+        """Send new messages to neighbours that lack them, or await them where their giver sends them, too.
+
+        Returns the neighbours to which some have to be offered: those messages do not fit, or no comparison is over
+        yet.
+        """
+        # A copy may have been turned away by its order in the meantime.
+        slots = mask_of([arrival.copy.slot for arrival in fresh]) & self._cache.whole
+        chosen: dict[Link, list[Copy]] = {}
+        lacking: list[tuple[ExchangeContact, int]] = []
+        others: list[ExchangeContact] = []
+        for contact in self._contacts.all:
+            # An overdue neighbour may be out of range: a push to it would be lost, and its offer
+            # waits for it.
+            if contact.machine.state not in SYNCED or now > contact.overdue_us:
+                others.append(contact)
+            elif mask := self._offers.new_for(contact, slots):
+                link = contact.link
+                for copy, giver, serial in fresh:
+                    if not mask >> copy.slot & 1:
+                        continue
+                    if giver is None or link.prefix not in giver.heard:
+                        chosen.setdefault(link, []).append(copy)
+                    elif serial is not None:
+                        link.unconfirmed.add(giver.prefix, serial, copy.slot, now)
+                if mask & ~link.unconfirmed.slots:
+                    lacking.append((contact, mask))
+        if chosen:
+            self._pushes.push(chosen, now, broadcast=len(chosen) > 1 and self._welcome(chosen))
+        return others + [contact for contact, mask in lacking if mask & ~contact.link.unconfirmed.slots]
+
+    def _welcome(self, chosen: Mapping[Link, Sequence[Copy]]) -> bool:
+        """Return True if these may be broadcast: all are sent the same, and no neighbour in range would refuse any."""
+        first = next(iter(chosen.values()))
+        if not all(copies == first for copies in chosen.values()):
+            return False
+        mask = mask_of([copy.slot for copy in first])
+        for contact in self._contacts.all:
+            link, view = contact.link, contact.view
+            if link in chosen:
+                if not link.broadcast:
+                    return False
+            # A neighbour that did not ask for this message would have to read it and refuse it. So
+            # a broadcast needs every neighbour to want the message or to have it already.
+            elif mask & ~(link.known | link.unconfirmed.slots | (view.matches if view is not None else 0)):
+                return False
+        return True
+
+    def offer_lost(self, contact: ExchangeContact, now: int) -> None:
+        """Offer messages whose pushes did not arrive."""
+        own, awaited = contact.link.unconfirmed.pop_lost()
+        if own:
+            contact.timers.hasten(OFFER, now)
+        elif awaited:
+            contact.timers.hasten(OFFER, now + self._coalesce_us)

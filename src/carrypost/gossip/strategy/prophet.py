@@ -1,38 +1,301 @@
 """PRoPHET: a message goes to hosts that are more likely to meet its recipient (Lindgren et al., 2003).
 
-Two hosts that meet send each other their tables (`Encounters`). Once the neighbour's table is complete, it gets the
+Two hosts that meet send each other their tables of encounters. Once the neighbour's table is complete, it gets the
 messages for whose recipients its probability is the higher one; before, it gets only its own. Messages that are for all
-subscribers go to every neighbour. A table is sent at the beginning of a contact (`gossip.strategy.table_exchange`), and
-again until it is known to have arrived; it raises probabilities once in a contact. Then the two hosts, most of whose
-messages differ, compare their sets by a list (`gossip.strategy.lists`).
+subscribers go to every neighbour. A table is sent at the beginning of a contact, and again until it is known to have
+arrived; it raises probabilities once in a contact. Then the two hosts, most of whose messages differ, compare their
+sets by a list (`gossip.strategy.lists`).
 
 A neighbour may claim any probability, and so attract messages. Nothing here can tell a lie from a good carrier.
+
+A host has its own table, and those of its neighbours:
+
+    encounter:    P(a,b) <- P(a,b) + (1 - P(a,b)) * prophet_p_init
+    ageing:       P(a,b) <- P(a,b) * prophet_gamma ^ (time / prophet_unit_s)
+    transitivity: P(a,c) <- P(a,c) + (1 - P(a,c)) * P(a,b) * P(b,c) * prophet_beta
+
+An entry is a probability and the time for which it holds. It ages whenever it is read, and reading changes nothing.
+
+A table is sent in parts (`Encounters`), of 2 bytes for each node, and 8 more with its name. Hosts mostly know the same
+nodes, so it is first sent without names, beside their hash. A neighbour that knows other nodes asks for the names by a
+list of the leading bits of those that it knows; the answer says which of these are meant, and has only the other names
+in full. If what follows does not have the hash, because two names begin alike, both send their tables with all names.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import heapq
+from math import exp, log
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.slots import bits
-from carrypost.gossip.strategy.encounter_table import EncounterTable, node_key
-from carrypost.gossip.strategy.exchange_machine import WAITING
-from carrypost.gossip.strategy.heard_table import HeardTable
+from carrypost.errors import DecodeError, RemoteError
+from carrypost.gossip.slots import Members, bits, mask_of
+from carrypost.gossip.strategy.exchange import Routed
+from carrypost.gossip.strategy.exchange_contact import WAITING
 from carrypost.gossip.strategy.lists import Lists
-from carrypost.gossip.strategy.routed import Routed
-from carrypost.gossip.strategy.table_exchange import TableExchange
 from carrypost.gossip.timers import OFFER, REVIEW
-from carrypost.gossip.wire.frames import Encounters, Held, Listing, Names, NamesRequest
-from carrypost.model.recipients import recipients
+from carrypost.gossip.wire.frames import (
+    CERTAIN,
+    ENTRY_BYTES,
+    KEY_BYTES,
+    LISTED_MAX,
+    LOW_BITS,
+    Encounters,
+    Held,
+    Listing,
+    Names,
+    NamesRequest,
+    cut,
+    listing_bytes,
+    packed_entries,
+    packed_hashes,
+    packed_levels,
+    unpacked_entries,
+    unpacked_hashes,
+    unpacked_levels,
+)
+from carrypost.model.descriptor_values import recipients
+from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from carrypost.config import Settings
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
-    from carrypost.gossip.transfers.arrivals import Arrival
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.removals import Removals
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrival, Removals
+    from carrypost.gossip.transfers.link import HostContext, Link
     from carrypost.gossip.transfers.transfers import Transfers
+    from carrypost.model.ids import NodeId
+
+
+@functools.lru_cache(maxsize=65_536)
+def node_key(node: NodeId) -> bytes:
+    """Return the bytes that name a node in tables."""
+    return hashlib.sha256(node.encode()).digest()[:KEY_BYTES]
+
+
+def hash_of(keys: Sequence[bytes]) -> bytes:
+    """Return the hash of the keys of a table."""
+    return hashlib.sha256(b"".join(keys)).digest()[:KEY_BYTES]
+
+
+class EncounterTable:
+    """The table of one host; at most `limits.encounters_max` nodes, those that it is likeliest to meet."""
+
+    def __init__(self, settings: Settings, own: bytes = b"") -> None:
+        """`own`: the key of the host itself."""
+        self._p_init, self._beta = settings.prophet_p_init, settings.prophet_beta
+        self._rate = log(settings.prophet_gamma) / (settings.prophet_unit_s * MICROSECONDS)
+        """Ageing in a microsecond, as an exponent."""
+        self._most = settings.limits.encounters_max
+        self._known: dict[bytes, tuple[float, int]] = {}
+        self._own, self._keys, self._names = own, [own], b""
+        """The own key; those of all nodes known here, itself among them, ascending; and the hash of these."""
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def ageing(self, elapsed_us: int) -> float:
+        """Return the factor by which probabilities fall in this time."""
+        return exp(self._rate * elapsed_us)
+
+    def at(self, key: bytes, now: int) -> float:
+        """Return the probability of a node."""
+        probability, since_us = self._known.get(key, (0.0, now))
+        return probability * self.ageing(now - since_us)
+
+    def units(self, key: bytes, now: int) -> int:
+        """Return the probability of a node as tables on the wire have it."""
+        return round(self.at(key, now) * CERTAIN)
+
+    def met(self, key: bytes, now: int) -> None:
+        """Count an encounter with a node."""
+        probability = self.at(key, now)
+        self._known[key] = probability + (1 - probability) * self._p_init, now
+        self._trim(now)
+
+    def learn(self, key: bytes, table: Mapping[bytes, int], now: int) -> None:
+        """Raise the probabilities of nodes that a node in reach, `key`, is likely to meet."""
+        through, known, rate = self.at(key, now) * self._beta / CERTAIN, self._known, self._rate
+        for other, units in table.items():
+            probability, since_us = known.get(other, (0.0, now))
+            probability *= exp(rate * (now - since_us))
+            known[other] = probability + (1 - probability) * through * units, now
+        self._trim(now)
+
+    def _trim(self, now: int) -> None:
+        if len(self._known) > self._most:
+            kept = heapq.nlargest(self._most, self._known, key=lambda key: self.at(key, now))
+            self._known = {key: self._known[key] for key in kept}
+            self._keys = []
+
+    def names(self) -> bytes:
+        """Return the hash of the keys of all nodes known here, this one among them."""
+        if len(self._keys) != len(self._known) + 1 or not self._names:
+            self._keys = sorted([self._own, *self._known])
+            self._names = hash_of(self._keys)
+        return self._names
+
+    def levels(self, now: int) -> list[int]:
+        """Return the probabilities of all nodes in `names`, in the order of their keys; 0 of this one."""
+        found = dict(self.entries(now))
+        self.names()
+        return [found.get(key, 0) for key in self._keys]
+
+    def keys(self) -> list[bytes]:
+        """Return the keys of all nodes known here, this one among them, ascending. The list does not change."""
+        self.names()
+        return self._keys
+
+    def gain(self, units: int, through: int, theirs: int) -> int:
+        """Return by how much a node raises a probability, by that of another one (`through`) and by its entry."""
+        return round((CERTAIN - units) * through * theirs * self._beta / CERTAIN**2)
+
+    def entries(self, now: int) -> list[tuple[bytes, int]]:
+        """Return the entries to send, without those that are nothing on the wire."""
+        rate = self._rate
+        found = [(key, round(each * exp(rate * (now - since)) * CERTAIN)) for key, (each, since) in self._known.items()]
+        return sorted([each for each in found if each[1]])
+
+
+class HeardTable:
+    """The table of one neighbour in one contact, and its consequences."""
+
+    __slots__ = (
+        "arrived", "asked_us", "better", "keys", "met", "named", "parts", "revision", "sent_us", "since_us", "table",
+        "unread", "used",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.parts: dict[int, bytes] = {}
+        """Parts of a table that is not complete yet, by number."""
+        self.table: dict[bytes, int] = {}
+        """The latest complete table."""
+        self.since_us = -1
+        """Time at which that was complete; -1: none was."""
+        self.met = self.used = self.named = self.arrived = False
+        """True once the contact counted as an encounter, once the table raised probabilities, once the own table was
+        sent with names, and once the neighbour has shown that it has the own table."""
+        self.unread: Encounters | None = None
+        """A table that came without names and could not be read; the names were asked for."""
+        self.asked_us = 0
+        """Time at which names were last asked for."""
+        self.keys: list[bytes] = []
+        """The names that the own table had when it was last sent without them."""
+        self.sent_us = 0
+        """Time at which the own table was last sent."""
+        self.better, self.revision = 0, -1
+        """Slots for whose recipients the neighbour is the better carrier, as of a revision."""
+
+    def add(self, frame: Encounters, entries_max: int) -> dict[bytes, int] | None:
+        """Add a part with names; return the table that it completes. Raises `RemoteError` if the parts make none."""
+        parts = self.parts
+        parts[frame.part] = frame.entries
+        if max(parts) >= frame.parts or sum(map(len, parts.values())) > entries_max * ENTRY_BYTES:
+            self.parts = {}  # They are of two tables, or of none.
+            raise RemoteError("encounters")
+        if len(parts) < frame.parts:
+            return None
+        self.parts = {}
+        entries = [each for part in sorted(parts) for each in unpacked_entries(parts[part])]
+        if len(found := dict(entries)) < len(entries):
+            raise RemoteError("encounters")
+        return found
+
+
+class TableExchange:
+    """Sends the table of one host, and reads those of its neighbours."""
+
+    def __init__(self, context: HostContext, table: EncounterTable) -> None:
+        self._table, self._entries_max = table, context.limits.encounters_max
+
+    def send(self, link: Link, heard: HeardTable, now: int) -> None:
+        """Send the table without names, if it fits into one frame so."""
+        heard.sent_us = now
+        levels = packed_levels(self._table.levels(now))
+        if len(levels) <= link.body_bytes_max:
+            heard.named, heard.keys = False, self._table.keys()
+            link.send([Encounters(0, 1, levels, self._table.names())])
+        else:
+            self._send_named(link, heard, now)
+
+    def _send_named(self, link: Link, heard: HeardTable, now: int) -> None:
+        heard.named = True
+        entries, most = self._table.entries(now), link.body_bytes_max // ENTRY_BYTES
+        parts = [entries[at : at + most] for at in range(0, len(entries), most)] or [[]]
+        link.send([Encounters(part, len(parts), packed_entries(each)) for part, each in enumerate(parts)])
+
+    def read(self, link: Link, heard: HeardTable, frame: Encounters, now: int) -> dict[bytes, int] | None:
+        """Return the neighbour's table if it is complete; raises `RemoteError` if the parts make none."""
+        link.work.did(len(frame.entries) // ENTRY_BYTES)
+        if not frame.names:
+            found = heard.add(frame, self._entries_max)
+            # A neighbour that sends all names could not read the own table, either.
+            if not heard.named:
+                self._send_named(link, heard, now)
+            return found
+        if frame.names == self._table.names():
+            return _named(self._table.keys(), frame)
+        if heard.unread is None or now - heard.asked_us > link.outbox.recovery.answer_us(0):
+            heard.unread, heard.asked_us = frame, now
+            self._ask(link, heard, frame, now)
+        return None
+
+    def _ask(self, link: Link, heard: HeardTable, frame: Encounters, now: int) -> None:
+        """Ask for the names of a table."""
+        keys = self._table.keys()
+        if len(keys) <= LISTED_MAX and listing_bytes(len(keys)) <= link.body_bytes_max:
+            link.send((NamesRequest(frame.names, len(keys), packed_hashes(_leading(keys, len(keys)))),))
+        elif not heard.named:
+            self._send_named(link, heard, now)
+
+    def answer(self, link: Link, heard: HeardTable, frame: NamesRequest, now: int) -> None:
+        """Send the names of the own table; raises `RemoteError` for an impossible request."""
+        asked = unpacked_hashes(frame.hashes, frame.count)
+        if asked is None:
+            raise DecodeError("names-request")
+        link.work.did(frame.count)
+        if heard.named or not heard.keys or frame.names != hash_of(heard.keys):
+            return
+        place = {each: number for number, each in enumerate(asked)}
+        leading = dict(zip(heard.keys, _leading(heard.keys, frame.count), strict=True))
+        held = mask_of([place[each] for each in leading.values() if each in place])
+        others = b"".join([key for key, each in leading.items() if each not in place])
+        if len(others) > link.body_bytes_max:
+            self._send_named(link, heard, now)
+        else:
+            link.send((Names(frame.names, held.to_bytes((frame.count + 7) // 8, "little"), others),))
+
+    def add_names(self, link: Link, heard: HeardTable, frame: Names, now: int) -> dict[bytes, int] | None:
+        """Return the table whose names these are, if it waits for them and they are right."""
+        table, heard.unread = heard.unread, None
+        if table is None or table.names != frame.names:
+            return None
+        link.work.did(len(frame.others) // KEY_BYTES)
+        held = Members(int.from_bytes(frame.held, "little"))
+        keys = [key for number, key in enumerate(self._table.keys()) if number in held]
+        keys = sorted([*keys, *cut(frame.others, KEY_BYTES)])
+        if hash_of(keys) == frame.names:
+            return _named(keys, table)
+        if not heard.named:  # The own table has changed meanwhile, or two names begin alike.
+            self._send_named(link, heard, now)
+        return None
+
+
+def _leading(keys: Sequence[bytes], count: int) -> list[int]:
+    """Return the leading bits of names, as a list of `count` names has them."""
+    shift = 8 * KEY_BYTES - LOW_BITS - count.bit_length()
+    return [int.from_bytes(key, "big") >> shift for key in keys]
+
+
+def _named(keys: Sequence[bytes], frame: Encounters) -> dict[bytes, int]:
+    """Return the entries of a table without names; raises `DecodeError` if these are not its names."""
+    levels = unpacked_levels(frame.entries)
+    if len(levels) != len(keys):
+        raise DecodeError("encounters")
+    return {key: units for key, units in zip(keys, levels, strict=True) if units}
 
 
 class Prophet(Routed):

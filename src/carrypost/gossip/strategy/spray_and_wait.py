@@ -24,20 +24,18 @@ from typing import TYPE_CHECKING
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.slots import bits
+from carrypost.gossip.strategy.exchange import Routed
 from carrypost.gossip.strategy.offers import OPEN_PAGES_MAX, Offers
-from carrypost.gossip.strategy.routed import Routed
 from carrypost.gossip.wire.frames import Frame, Offer, Tickets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.strategy.contacts import Contacts
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
-    from carrypost.gossip.transfers.arrivals import Arrival
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
-    from carrypost.gossip.transfers.removals import Removals
+    from carrypost.gossip.strategy.strategy import Contacts
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrival, Removals
+    from carrypost.gossip.transfers.link import HostContext, Link
     from carrypost.gossip.transfers.transfers import Transfers
     from carrypost.model.ids import MessageId
 

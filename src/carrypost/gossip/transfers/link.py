@@ -1,8 +1,8 @@
-"""The links of a host: for each its address, the work that it causes, and the state of its transfers.
+"""The links of a host, its closed network, and the context that all parts of gossip are built on.
 
-A link is known by its address, never by the node that it claims to be, so that a forger gets a link of its own. The
-node behind a link, and whether the two hear each other, is determined by `gossip.discovery`; what is offered over it,
-by `gossip.strategy`. This module moves messages.
+A link has an address, the work that it causes, and the state of its transfers. It is known by its address, never by the
+node that it claims to be, so that a forger gets a link of its own. The node behind a link, and whether the two hear
+each other, is determined by `gossip.discovery`; what is offered over it, by `gossip.strategy`.
 
 A link sends frames (`send`), and passes received ones to the handler of their kind (`receive`). The link of a neighbour
 sends datagrams to an address that the driver knows. A layer may have links that send in another way, for example
@@ -11,22 +11,33 @@ its own frames. Frames that arrive inside such frames are passed to `receive_inn
 
 `Links` holds all of them, those of neighbours and those of layers alike, and their shared state: timers, handlers of
 frames, and accounts.
+
+`ClosedNetwork` is the closed network that this host belongs to, if any: keys of its datagrams, and what is refused for
+its sake. `application.circles` writes it, from the circle that the settings name; discovery, links and inspection read
+it. A link under an older key carries charters and nothing else, so that a member that was away learns of the present
+epoch, and nobody who was removed learns anything.
+
+`HostContext` is the foundation of the parts of gossip: values and owners, each of which alone changes its own fields.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from carrypost.errors import LimitError, RemoteError
+import msgspec
+
+from carrypost.config import Limits, Settings
+from carrypost.errors import ForgeryError, LimitError, RemoteError
+from carrypost.gossip.holdings.holdings import Holdings
+from carrypost.gossip.interest.own_interests import OwnInterests
+from carrypost.gossip.outputs import Outputs
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import Schedule, Timers
-from carrypost.gossip.transfers.accounts import FRAME, RECORDS_PER_S, Accounts, Work
-from carrypost.gossip.transfers.budget import Budget
-from carrypost.gossip.transfers.closed_network import ClosedNetwork
+from carrypost.gossip.transfers.accounts import FRAME, RECORDS_PER_S, Accounts, Budget, Work
 from carrypost.gossip.transfers.inbox import Inbox
+from carrypost.gossip.transfers.loss import Unconfirmed
 from carrypost.gossip.transfers.outbox import FRAME_ROOM, PARCEL_GAIN, Outbox
-from carrypost.gossip.transfers.unconfirmed import Unconfirmed
 from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import (
     Ack,
@@ -48,15 +59,123 @@ from carrypost.gossip.wire.frames import (
     StoredData,
     WholeDescriptor,
 )
+from carrypost.model import address
 from carrypost.model.ids import NodeId, node_prefix
+from carrypost.model.pattern import Entry, encode_entries, entry, profile_digest
 from carrypost.model.times import NEVER
 from carrypost.security import packets
+from carrypost.security.identity import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from carrypost.config import Settings
-    from carrypost.gossip.outputs import Outputs
+    from carrypost.model.descriptor import Descriptor
+    from carrypost.security.packets import PacketKeys
+
+
+_PREVIOUS_EVERY = 4
+"""Number of announcements of which one is sent under the key of the previous epoch, too."""
+
+
+class Way(Protocol):
+    """A link, as far as closed networks are concerned."""
+
+    node: NodeId
+    prefix: bytes
+    is_old: bool
+
+
+class Known(Protocol):
+    """A neighbour, as far as closed networks are concerned."""
+
+    heard_us: int
+
+    @property
+    def link(self) -> Way:
+        """The link to it."""
+
+
+class ClosedNetwork:
+    """The closed network of one host."""
+
+    __slots__ = (
+        "_by_peer", "_destination", "_outputs", "_sent", "digest", "encoded", "entries", "keys", "name", "removed",
+        "since_us",
+    )  # fmt: skip
+
+    def __init__(self, name: str, outputs: Outputs, by_peer: Mapping[str, Way]) -> None:
+        self._outputs, self._by_peer = outputs, by_peer
+        self.name = name
+        """Name of the circle whose members make up the network; empty: this host is in no closed network."""
+        self.keys: PacketKeys | None = None
+        """None while this host has no secret of the circle: it says nothing, and hears nothing."""
+        self.removed: frozenset[NodeId] = frozenset()
+        """Nodes that were removed from the circle."""
+        self.since_us = 0
+        """Time since which the present key is used."""
+        self.entries: tuple[Entry, ...] = ()
+        self.encoded = self.digest = b""
+        """The profile of links under older keys, which asks for charters alone."""
+        self._destination = ""
+        self._sent = 0
+
+    def update(self, circle: NodeId, keys: PacketKeys, removed: frozenset[NodeId], now: int) -> None:
+        """Take over the state of the circle."""
+        if self.keys is None or keys.present != self.keys.present:
+            self.since_us = now
+        self.keys, self.removed = keys, removed
+        if not self._destination:
+            self._destination = address.control(circle)
+            self.entries = (entry(address.exactly(self._destination)),)
+            self.encoded = encode_entries(self.entries)
+            self.digest = profile_digest(self.encoded)
+
+    def forget(self) -> None:
+        """Note that this host is in the circle no more."""
+        self.keys, self.removed, self._destination = None, frozenset(), ""
+
+    def prefix_at(self, peer: str) -> bytes:
+        """Return the prefix of the node at a link address; empty if none is known there."""
+        link = self._by_peer.get(peer)
+        return b"" if link is None else link.prefix
+
+    def refuse(self, count: int) -> None:
+        """Count datagrams that a driver dropped at a lookup: strangers sent them, or repeated those of members."""
+        self._outputs.refuse("packet", "", count=count)
+
+    def admits(self, frame: Announce, peer: str, neighbours: Iterable[Known]) -> bool:
+        """Return False for announcements of nodes that were removed, and of members that repeat under an older key."""
+        if not self.name:
+            return True
+        if frame.node in self.removed:
+            self._outputs.refuse("removed", peer)
+            return False
+        # A member that has the present key is heard under that, and its link is the one to use.
+        return not packets.is_old(peer) or not any(
+            each.link.node == frame.node and not each.link.is_old and each.heard_us > self.since_us
+            for each in neighbours
+        )
+
+    def limited(self, frame: Announce, holdings: Holdings) -> Announce:
+        """Return an announcement under an older key, as if its node asked for charters alone."""
+        if holdings.index.view(self.digest) is None:
+            holdings.index.learn(self.entries, self.digest, holdings.known_copies(), own=True)
+        return msgspec.structs.replace(frame, profile=self.digest)
+
+    def check(self, found: Descriptor, link: Way) -> None:
+        """Refuse messages of authors that were removed, and all but charters under an older key."""
+        if self.removed and found.node in self.removed:
+            raise ForgeryError("removed")
+        if link.is_old and (found.destination != self._destination or found.is_sealed):
+            raise LimitError("older-key")
+
+    def repeats(self) -> bytes:
+        """Return the key under which the announcement that is due is sent as well; empty: none."""
+        if self.keys is None or not self.keys.older:
+            return b""
+        self._sent += 1
+        return b"" if self._sent % _PREVIOUS_EVERY else self.keys.older[0].id
+
 
 AMPLIFICATION_MAX = 3
 """Bytes that may be sent to an address that is not proven, for each byte received from it (RFC 9000, section 8.1)."""
@@ -82,7 +201,7 @@ _FREE = 25
 
 
 class LinkRank(enum.IntEnum):
-    """The record of a link, which decides about places where there are too few (`gossip.discovery.places`)."""
+    """The record of a link, which decides about places where there are too few (`gossip.discovery.neighbour`)."""
 
     STRANGER = 0
     TAKER = 1
@@ -482,3 +601,29 @@ class Links:
     def sending(self) -> bool:
         """True if anything is on its way to a neighbour."""
         return any(link.outbox.jobs for link in self.usable)
+
+
+class HostContext(NamedTuple):
+    """One host's identity and settings, its holdings, interests and links, and the outputs of its parts."""
+
+    identity: Identity
+    settings: Settings
+    holdings: Holdings
+    outputs: Outputs
+    interests: OwnInterests
+    links: Links
+
+    @property
+    def node(self) -> NodeId:
+        """The id of this node."""
+        return self.identity.node
+
+    @property
+    def prefix(self) -> bytes:
+        """The name of this node in heard-lists and requests."""
+        return node_prefix(self.identity.node)
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds on what peers may make this host keep and do."""
+        return self.settings.limits

@@ -1,4 +1,4 @@
-"""The sending half of a link: the jobs of one neighbour, their order, and the jobs that share a broadcast.
+"""The sending half of a link: jobs of one neighbour, their order, retransmissions, and jobs that share a broadcast.
 
 A *job* is one message on its way to one neighbour; it plans the *items* to send: descriptor, hash list, fragments, or
 the whole message as one parcel. Jobs go out by level, the most privileged first, and within a level in the order of
@@ -8,6 +8,10 @@ Frames in flight, losses and the window are the business of `gossip.transfers.lo
 each frame, and learns which arrived and which have to be sent again. A job is done when every item was sent and none of
 it is in flight or waits for retransmission. `stop_and_wait` is a window of one message (JOMS-15 figure 3: each message
 is acknowledged before the next one is sent).
+
+`Retransmissions` has the contents that have to be sent to one neighbour again, in the order of sending. Each content is
+in it once at most. Dropping the contents of one job, or asking for them, costs what that job has there, and not what
+all jobs have: a neighbour decides by what it loses how much that is.
 """
 
 # Broadcasts with acknowledgements. A message that several neighbours wait for goes out once.
@@ -33,18 +37,83 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.timers import DECLARE_LOST, SEND, Timers
 from carrypost.gossip.transfers.loss import LossRecovery, SentFrame
-from carrypost.gossip.transfers.retransmissions import Retransmissions
 from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
     from random import Random
+
+
+J = TypeVar("J")
+I = TypeVar("I")  # noqa: E741 - an item
+
+
+class Retransmissions(Generic[J, I]):
+    """Contents of lost frames: jobs and their items."""
+
+    __slots__ = ("_items", "_order")
+
+    def __init__(self) -> None:
+        self._order: OrderedDict[tuple[J, I], None] = OrderedDict()
+        self._items: dict[J, dict[I, None]] = {}
+        """The same, by job."""
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[tuple[J, I]]:
+        return iter(self._order)
+
+    def of(self, job: J) -> Collection[I]:
+        """Return the items of a job."""
+        return self._items.get(job, ())
+
+    def append(self, content: tuple[J, I]) -> None:
+        """Put a content behind all others."""
+        self._order[content] = None
+        self._order.move_to_end(content)
+        self._items.setdefault(content[0], {})[content[1]] = None
+
+    def put_first(self, job: J, items: Sequence[I]) -> None:
+        """Add items of a job before all others."""
+        for item in reversed(items):
+            self.append((job, item))
+            self._order.move_to_end((job, item), last=False)
+
+    def popleft(self) -> tuple[J, I]:
+        """Remove and return the first content."""
+        content, _ = self._order.popitem(last=False)
+        self._forget(*content)
+        return content
+
+    def discard(self, content: tuple[J, I]) -> None:
+        """Drop a content, if it is here."""
+        if content in self._order:
+            del self._order[content]
+            self._forget(*content)
+
+    def drop(self, job: J) -> None:
+        """Drop all contents of a job."""
+        for item in self._items.pop(job, ()):
+            del self._order[job, item]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._order.clear()
+        self._items.clear()
+
+    def _forget(self, job: J, item: I) -> None:
+        items = self._items[job]
+        del items[item]
+        if not items:
+            del self._items[job]
 
 
 DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)

@@ -13,7 +13,7 @@ import msgspec
 
 from carrypost.errors import ForgeryError
 from carrypost.gossip.transfers.accounts import SIGNATURE
-from carrypost.gossip.wire.cloud_frames import FINGERPRINT_BYTES, AckRecord, LinkRecord
+from carrypost.gossip.wire.frames import FINGERPRINT_BYTES, AckRecord, LinkRecord
 from carrypost.model.ids import NodeId, node_id
 from carrypost.security.identity import Domain, verify_bytes
 

@@ -1,35 +1,202 @@
-"""Moving messages over links, whatever decided that they are offered: requests, pieces, bursts, acknowledgements.
+"""Moving messages over links, whatever decided that they are offered: all parts joined, and the path of small ones.
 
-This module joins the parts: offers of neighbours become wants (`wants`, `requests`, `room_retry`), received frames
-become whole messages (`inbound`, `parcels`, `arrivals`), requests become bursts (`request_server`, `burst_builder`,
-`outbox`). Both directions run side by side, over several links at the same time. Everything is soft state: a lost
-request or acknowledgement costs a timeout, a lost link costs nothing.
+`Transfers` joins the parts: offers of neighbours become wants (`wants`, `requests`), received frames become whole
+messages (`inbound`, `Parcels`, `arrivals_and_removals`), requests become bursts (`sending`, `outbox`). Both directions
+run side by side, over several links at the same time. Everything is soft state: a lost request or acknowledgement costs
+a timeout, a lost link costs nothing.
+
+`Parcels` receives small messages, which arrive whole and in bursts: nearly everything that an exchange moves. An
+unasked Parcel is an offer and the answer to its request in one (`Requests.receive_unasked`), and passes all checks of
+both. Each message is inspected in its turn (`Inspection`), and its payload is checked against the descriptor. Those of
+a burst that pass, are not known here and find room are admitted and delivered together, in runs of messages wanted here
+and runs of messages carried for others. If room has to be made, or something is remembered of a message, it takes the
+path of larger ones (`Inbound.store_small`), in its place among the others.
 """
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from carrypost.errors import RemoteError
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
-from carrypost.gossip.transfers.burst_builder import BurstBuilder
+from carrypost.gossip.transfers.accounts import PARCEL
 from carrypost.gossip.transfers.inbound import Inbound
 from carrypost.gossip.transfers.outbox import PARCEL_GAIN, TIMEOUTS_DOUBTFUL
-from carrypost.gossip.transfers.parcels import Parcels
-from carrypost.gossip.transfers.pushes import Pushes
-from carrypost.gossip.transfers.request_server import RequestServer
-from carrypost.gossip.transfers.requests import Requests
-from carrypost.gossip.transfers.room_retry import RoomRetry
-from carrypost.gossip.transfers.wants import Wants
+from carrypost.gossip.transfers.requests import Requests, RoomRetry
+from carrypost.gossip.transfers.sending import (
+    AGE_MS_MAX,
+    HOPS_MAX,
+    WINDOW_BYTES_MAX,
+    BurstBuilder,
+    Pushes,
+    RequestServer,
+)
+from carrypost.gossip.transfers.wants import BLOCK_US, Wants
 from carrypost.gossip.wire import frames as fr
+from carrypost.gossip.wire.pieces import hash_of, root_of
+from carrypost.log.events import Reception
+from carrypost.model.descriptor import PayloadCodec
+from carrypost.model.ids import NodeId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from random import Random
 
-    from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.arrivals import Arrivals
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.holdings.copies import Copy, Newcomer
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrivals
+    from carrypost.gossip.transfers.inbox import Want
+    from carrypost.gossip.transfers.link import HostContext, Link
+    from carrypost.gossip.wire.frames import OpenParcel
+    from carrypost.model.ids import MessageId
+
+
+_BLANK = PayloadCodec.BLANK
+_LENGTH = attrgetter("descriptor.length")
+_UNASKED_BYTES_MAX = 2 * WINDOW_BYTES_MAX
+"""Most bytes that may come unasked between two reports, from a neighbour that does not know what this host lacks. Twice
+what may be on its way: where a link is slow, or others are pushed the same, a neighbour may believe some lost, or
+arrived, before this host reports."""
+
+
+class Parcels:
+    """Receiver of bursts of small messages."""
+
+    def __init__(
+        self, context: HostContext, wants: Wants, requests: Requests, inbound: Inbound, arrivals: Arrivals
+    ) -> None:
+        self._holdings, self._outputs = context.holdings, context.outputs
+        self._wants, self._requests = wants, requests
+        self._inbound = inbound
+        self._inspect = inbound.inspection.inspect
+        self._arrivals = arrivals
+
+    def receive(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
+        """Handle a burst; return the serials to acknowledge, of requested and of unasked messages.
+
+        Only messages that were stored or are here already are acknowledged, since their giver may then believe that
+        there is a copy here. Of the rest, requested ones are declined. The last value is False if the burst says
+        nothing except that the neighbour has messages that are here as well.
+        """
+        cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
+        known = cache.get
+        roomy = cache.room.fits(len(frames), sum(map(_LENGTH, frames)))
+        accepted: list[OpenParcel] = []
+        unasked: dict[int, bool] = {}
+        run: dict[MessageId, OpenParcel] = {}
+        run_wanted = True
+        for number, frame in enumerate(frames, 1):
+            link.work.begin(PARCEL)
+            handle, message = frame.handle, frame.descriptor.id
+            want = wants.get(handle)
+            if want is not None or handle in closed:
+                accepted.append(frame)
+            else:
+                want = self._unasked(link, frame, unasked, now, roomy=roomy)
+            if want is None or message in run:
+                continue
+            wanted = self._checked(link, want, frame, now)
+            if wanted is None:
+                # Checking the signatures of a whole burst may take many times what its sender may waste.
+                if link.stops(len(frames) - number, now):
+                    frames = frames[:number]
+                    break
+                continue
+            # A run collects messages that can be admitted by one call. Anything else ends it first,
+            # so that messages enter, and are reported, in the order of their arrival.
+            stored = True
+            if roomy and known(message) is None:
+                if wanted != run_wanted:
+                    self._enter(link, run, unasked, now, wanted=run_wanted)
+                    run, run_wanted = {}, wanted
+                run[message] = frame
+            else:
+                self._enter(link, run, unasked, now, wanted=run_wanted)
+                run = {}
+                stored = self._inbound.store_small(link, want, frame, now, wanted=wanted)
+            if stored and want.unasked is not None:
+                unasked[frame.serial] = True
+        self._enter(link, run, unasked, now, wanted=run_wanted)
+        if len(run) < len(frames):
+            self._decline(link, frames, accepted, unasked)
+            accepted = [each for each in accepted if each.handle in wants or self._inbound.closed(link, each.handle)]
+        serials = [frame.serial for frame in accepted]
+        return serials, list(unasked), len(unasked) < len(frames) or any(unasked.values())
+
+    def _decline(
+        self, link: Link, frames: Sequence[OpenParcel], accepted: Sequence[OpenParcel], unasked: Mapping[int, bool]
+    ) -> None:
+        """Decline Parcels of a neighbour that supplies this host and that were not stored: it need not repeat them."""
+        if not link.supplies:
+            return
+        asked = {frame.serial for frame in accepted}
+        for frame in frames:
+            if frame.serial not in asked and frame.serial not in unasked:
+                self._inbound.decline(link, frame.handle)
+
+    def _unasked(
+        self, link: Link, frame: OpenParcel, unasked: dict[int, bool], now: int, *, roomy: bool
+    ) -> Want | None:
+        """Handle an unasked Parcel as its offer; None if it is not accepted.
+
+        `unasked`: serials of such messages that are here, and True for those that say something new.
+        """
+        descriptor, message = frame.descriptor, frame.descriptor.id
+        nbytes = link.inbox.charge_unasked(descriptor.wire_bytes + descriptor.length)
+        # The bound keeps a neighbour from filling the link with unwanted messages. A neighbour that
+        # knows from this host what is lacking here is bound by its window instead.
+        if (nbytes > _UNASKED_BYTES_MAX and not link.supplies) or self._wants.blocked(link, message, now):
+            self._outputs.refuse("unsolicited", link.peer)
+            return None
+        copy = self._holdings.cache.get(message)
+        if copy is not None:
+            self._inbound.remind(link, copy)
+            if copy.whole or (copy.finished and link.route):
+                unasked[frame.serial] = self._requests.has(link, 1 << copy.slot)
+                return None
+        return self._requests.receive_unasked(link, frame, now, roomy=roomy)
+
+    def _checked(self, link: Link, want: Want, frame: OpenParcel, now: int) -> bool | None:
+        """Return True if a message is wanted here, False if it is carried for others, None if it is refused."""
+        descriptor, body = frame.descriptor, frame.body
+        try:
+            wanted = self._inspect(descriptor, want.entry, link, now)
+        except RemoteError as error:
+            self._inbound.refuse(link, want, error, now)
+            return None
+        # What is wrong is not only refused: its signature, which is dear to look at, would come again and again.
+        if not descriptor.small or (descriptor.codec is not _BLANK if body is None else len(body) != descriptor.length):
+            self._wants.block_from(link, frame.handle, "fragment", now + BLOCK_US)
+            return None
+        if descriptor.signed and root_of(hash_of(body or b"")) != descriptor.root:
+            self._wants.block_from(link, frame.handle, "digest", now + BLOCK_US)
+            return None
+        return wanted
+
+    def _enter(
+        self, link: Link, run: dict[MessageId, OpenParcel], unasked: dict[int, bool], now: int, *, wanted: bool
+    ) -> None:
+        """Admit messages that passed and find room, all wanted here or all carried for others."""
+        if not run:
+            return
+        giver = NodeId(link.peer)
+        privilege = self._holdings.privilege
+        newcomers: list[Newcomer] = []
+        for frame in run.values():
+            # Unsigned numbers.
+            hops, age_ms, descriptor = frame.hops, frame.age_ms, frame.descriptor
+            if not (0 < hops <= HOPS_MAX and 0 <= age_ms <= AGE_MS_MAX):
+                hops, age_ms = min(max(hops, 1), HOPS_MAX), min(max(age_ms, 0), AGE_MS_MAX)
+            newcomers.append((descriptor, privilege(descriptor), hops, age_ms))
+        if pieces := [(frame.descriptor, frame.body) for frame in run.values() if frame.body is not None]:
+            self._holdings.keep_pieces(pieces)
+        copies = self._holdings.admit_small(newcomers, giver, now, interesting=wanted)
+        self._wants.fulfil(copies)
+        link.gave()
+        receptions = [Reception(copy.descriptor, copy.hops, copy.age_ms) for copy in copies]
+        serials = [each if (each := frame.serial) in unasked else None for frame in run.values()] if unasked else None
+        self._arrivals.whole(copies, receptions, link, serials)
+
 
 _ENTRY_BYTES = 25
 """Largest size of an offer's entry without its id, in bytes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.holdings.quota import Quota
+from carrypost.gossip.holdings.memories import Quota
 from carrypost.gossip.slots import mask_of
 from carrypost.gossip.timers import REQUEST_AGAIN
 from carrypost.gossip.transfers.inbox import Want
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
-    from carrypost.gossip.transfers.link import Link
+    from carrypost.gossip.transfers.link import HostContext, Link
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.ids import MessageId
 

@@ -21,19 +21,24 @@ from typing import Any
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
 from carrypost.gossip.wire import frames as f
-from carrypost.gossip.wire.cloud_frames import ACK_PARTS, FINGERPRINT_BYTES, HEAD_BYTES, cut, hops, unpacked
 from carrypost.gossip.wire.fields import TOKEN_BYTES
-from carrypost.gossip.wire.pieces import HASH_BYTES
-from carrypost.gossip.wire.routing_frames import (
+from carrypost.gossip.wire.frames import (
+    ACK_PARTS,
     CERTAIN,
     ENTRY_BYTES,
+    FINGERPRINT_BYTES,
+    HEAD_BYTES,
     KEY_BYTES,
     LEVEL_BYTES,
     LISTED_MAX,
+    cut,
+    hops,
     listing_bytes,
+    unpacked,
     unpacked_entries,
     unpacked_levels,
 )
+from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
 

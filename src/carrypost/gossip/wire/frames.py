@@ -4,32 +4,39 @@ Frames are frozen values; bytes exist only at the edge, in `gossip.wire.codec`. 
 that is never reused, and its fields stand in a fixed order to which later versions only append. Frames carry
 ids and handles, never slots.
 
+A *handle* is the number under which one host, in one incarnation, speaks of one message; it is given with the offer.
+A *serial* is the number of one transfer frame of one host, to any neighbour; acknowledgements name serials.
+
 Five frames exist in memory only, and travel as the frame that they stand for: `WholeDescriptor` (a one-part
 `DescriptorPart` that holds the descriptor by reference), `OpenParcel` (a `Parcel` that does), `StoredData` (a `Data`
 whose bytes the driver still has to read from its store), `BlankData` (a `Data` of a number of zeros that are never
 allocated) and `OpenRelay` (a `Relay` that holds other frames as they are, so that payloads are filled in inside it,
 too).
 
-A *handle* is the number under which one host, in one incarnation, speaks of one message; it is given with the offer.
-A *serial* is the number of one transfer frame of one host, to any neighbour; acknowledgements name serials.
+Acknowledgements and links are passed on by all hosts. A recipient signs which messages it has (`AckRecord`);
+`gossip.acked` keeps such records and exchanges them. Lists of them are compared by `AckList`, a little at a time, in
+four rounds. In an island (`carrypost.island`) a `Relay` carries a datagram to a host that is no neighbour, along a path
+that its sender chose. Each host sends its neighbours the list of its relays and a digest of what it knows
+(`LinkState`), and sends all hosts the list of its links (`LinkRecord`).
+
+Some frames belong to strategies. In a session of `anti-entropy` one host lists all that it has, in parts (`Summary`),
+and the other answers each part with what it lacks of it (`Missing`). `Tickets` are of `spray-and-wait`; tables of
+encounters, and lists of messages, are of `prophet`. Hosts with another strategy skip the frames of these two. Such a
+host counts as having one ticket of each message, and no table.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, get_args
+from struct import Struct, pack, unpack
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import msgspec
 
-from carrypost.gossip.wire.cloud_frames import AckList as AckList  # noqa: PLC0414 - part of this interface
-from carrypost.gossip.wire.cloud_frames import AckRecord as AckRecord  # noqa: PLC0414
-from carrypost.gossip.wire.cloud_frames import LinkRecord as LinkRecord  # noqa: PLC0414
-from carrypost.gossip.wire.cloud_frames import LinkState as LinkState  # noqa: PLC0414
-from carrypost.gossip.wire.cloud_frames import Missing as Missing  # noqa: PLC0414
-from carrypost.gossip.wire.cloud_frames import Relay as Relay  # noqa: PLC0414
-from carrypost.gossip.wire.cloud_frames import Summary as Summary  # noqa: PLC0414
+from carrypost.gossip.slots import bits, mask_of
 from carrypost.gossip.wire.fields import (
     Count,
     Fingerprint,
+    Floor,
     Handle,
     MessageKey,
     NodeName,
@@ -40,14 +47,264 @@ from carrypost.gossip.wire.fields import (
     Serial,
     Token,
 )
-from carrypost.gossip.wire.routing_frames import Encounters as Encounters  # noqa: PLC0414 - part of this interface
-from carrypost.gossip.wire.routing_frames import Held as Held  # noqa: PLC0414
-from carrypost.gossip.wire.routing_frames import Listing as Listing  # noqa: PLC0414
-from carrypost.gossip.wire.routing_frames import Names as Names  # noqa: PLC0414
-from carrypost.gossip.wire.routing_frames import NamesRequest as NamesRequest  # noqa: PLC0414
-from carrypost.gossip.wire.routing_frames import Tickets as Tickets  # noqa: PLC0414
 from carrypost.model.descriptor import Descriptor
-from carrypost.model.ids import MessageId
+from carrypost.model.ids import PREFIX_BYTES, MessageId
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+ACKED_IDS_MAX = 32
+"""Messages that one record may name."""
+ACK_PARTS = 64
+"""Parts by which a list is compared, by the leading bits of fingerprints."""
+PATH_BYTES_MAX = 65 * PREFIX_BYTES
+"""Of the longest path that any setting allows."""
+HEAD_BYTES = 8
+"""Of the prefix of a host and the stamp of what it says."""
+FINGERPRINT_BYTES = 8
+"""Of the fingerprint of a record or a message, and of an XOR over several."""
+
+
+class AckRecord(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """Record by which its author, a recipient of these messages, acknowledges that it has them."""
+
+    author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
+    """Public key of the author; where security is off, its name in UTF-8."""
+    until_us: Count
+    """Time at which the record expires: after the deadlines of the messages, or after a day."""
+    messages: Annotated[tuple[MessageKey, ...], msgspec.Meta(min_length=1, max_length=ACKED_IDS_MAX)]
+    """Ids of the messages, each once."""
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    """Signature of all fields before it; empty where security is off."""
+
+
+class AckList(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """One step of comparing lists of `AckRecord`s. Numbers of 64 bits are packed, big-endian."""
+
+    round: Annotated[int, msgspec.Meta(ge=0, le=3)]
+    """0: the XOR over all; 1: the XOR over each part; 2: the fingerprints in some parts; 3: wanted fingerprints."""
+    xors: bytes = b""
+    """One XOR in round 0, 64 in round 1; in round 2 a bitset of the parts that are listed."""
+    fingerprints: bytes = b""
+    """Fingerprints that are listed, or wanted."""
+
+
+class Summary(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """One part of the list of messages that its sender has and does not need."""
+
+    session: Count
+    """Number of the session among the sender's sessions."""
+    part: Part
+    parts: Parts
+    floor: Floor
+    """Rank below which the sender accepts no message."""
+    fingerprints: bytes = b""
+    """Fingerprints of messages, ascending, big-endian. A part covers all fingerprints from its first to its last. It
+    begins with the last fingerprint of the part before it. The first part also covers all before it, the last part all
+    after it."""
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """The answer to one part of a `Summary`: the messages in it that its sender lacks."""
+
+    session: Count
+    """Number of the session."""
+    part: Part
+    fingerprints: bytes = b""
+    """Fingerprints from that part, in the same form."""
+    floor: Floor = 0
+    """Rank below which the sender accepts no message."""
+
+
+class Relay(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """A datagram that is forwarded along a path, or the report to its source that it could not be forwarded."""
+
+    path: Annotated[bytes, msgspec.Meta(min_length=2 * PREFIX_BYTES, max_length=PATH_BYTES_MAX)]
+    """Prefixes of the hosts on the path, none twice: the source, the relays, the target."""
+    position: Annotated[int, msgspec.Meta(ge=1, le=PATH_BYTES_MAX // PREFIX_BYTES)]
+    """Index on the path of the host that the frame is sent to; the source is 0."""
+    broken: Annotated[bytes, msgspec.Meta(max_length=2 * PREFIX_BYTES)] = b""
+    """Prefixes of the two ends of a missing link. With a body: the path avoids the link, and is not changed again.
+    Without a body: the datagram was dropped there. Empty: no link was missing."""
+    body: bytes = b""
+    """Datagram for the target only: offers, requests, acknowledgements, and frames that carry messages."""
+
+
+def hops(path: bytes) -> list[bytes]:
+    """Return the prefixes of the hosts on the path of a `Relay`."""
+    return cut(path, PREFIX_BYTES)
+
+
+class LinkState(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """The sender's relays, and a digest of the links that it knows. Prefixes are packed, 4 bytes each, ascending."""
+
+    digest: Annotated[bytes, msgspec.Meta(min_length=FINGERPRINT_BYTES, max_length=FINGERPRINT_BYTES)]
+    """XOR over the fingerprints of the records of all hosts that the sender can reach, including its own."""
+    relays: bytes = b""
+    """Prefixes of the neighbours that are the sender's relays."""
+    heads: bytes = b""
+    """Prefix and stamp, 4 bytes each, of the records that the sender has, by prefix. A list covers all hosts from its
+    first prefix to its last; the stamp 0 means that there is no record. Empty: nothing is listed."""
+    wanted: bytes = b""
+    """Prefixes of hosts whose records the sender wants. Four zero bytes: all that it lacks, according to its digest."""
+    one_way: bytes = b""
+    """Prefixes in the sender's heard-list of nodes that do not hear it."""
+
+
+class LinkRecord(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """The links of one host, sent to all hosts. The highest incarnation counts, then the highest sequence."""
+
+    author: Annotated[bytes, msgspec.Meta(min_length=1, max_length=64)]
+    """Public key of the author; where security is off, its name in UTF-8."""
+    incarnation: Count
+    """Number of the author's incarnation."""
+    sequence: Count
+    """Number of the record in that incarnation."""
+    chosen_by: bytes = b""
+    """Prefixes of the neighbours that chose the author as a relay, 4 bytes each, ascending."""
+    denied: bytes = b""
+    """Prefixes of hosts that wrongly claim to be the author's neighbours, in the same form."""
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    """Signature of all fields before it; empty where security is off."""
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    """Return packed parts of `size` bytes."""
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def packed(numbers: Collection[int]) -> bytes:
+    """Return numbers of 64 bits as bytes."""
+    return pack(f">{len(numbers)}Q", *numbers)
+
+
+def unpacked(data: bytes) -> list[int]:
+    """Return the numbers in these bytes."""
+    return list(unpack(f">{len(data) // FINGERPRINT_BYTES}Q", data))
+
+
+CERTAIN = 1 << 15
+"""The probability 1 in a table; the smallest one is 1."""
+KEY_BYTES = 8
+"""Of the name of a node in a table: the first bytes of SHA-256 over its id."""
+_ENTRY = Struct(f">{KEY_BYTES}sH")
+ENTRY_BYTES = _ENTRY.size
+LEVEL_BYTES = ENTRY_BYTES - KEY_BYTES
+LISTED_MAX = 1_024
+"""Messages in one list."""
+LOW_BITS = 10
+"""Bits of a short hash beyond those that number the list: two different messages look equal once in 1,024 lists."""
+
+
+class Tickets(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """The tickets that go with the messages of an offer: the neighbour may pass each message on to so many hosts."""
+
+    serial: Serial
+    """Serial of the offer, which was sent before."""
+    copies: tuple[Annotated[int, msgspec.Meta(ge=0, le=2**16)], ...]
+    """Tickets for each of its entries, in the same order."""
+
+
+class Encounters(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """One part of the table of the nodes that the sender is likely to meet again."""
+
+    part: Part
+    parts: Parts
+    entries: bytes = b""
+    """For each node 8 bytes of SHA-256 over its id, ascending, and a probability in units of 2^-15, as 2 bytes. With
+    `names` the probabilities alone."""
+    names: bytes = b""
+    """The first 8 bytes of SHA-256 over the names, for a neighbour that knows the same nodes."""
+
+
+class Listing(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """The messages that the sender knows, as short hashes under a key that is used once."""
+
+    run: Count
+    """Number of the comparison among those that the sender began."""
+    key: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+    """Key of the hashes: those are the leading bits, 10 more than the number of messages has, of the lower 64 bits of
+    fingerprint * (key * 2^32 + 2654435769)."""
+    count: Annotated[int, msgspec.Meta(ge=0, le=LISTED_MAX)]
+    """Number of messages."""
+    hashes: bytes = b""
+    """Hashes, ascending, as a little-endian number: the lower 10 bits of each, then a bitset with one bit for each, at
+    its number in the list plus its upper bits."""
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, tag=22):
+    """The answer to a `Listing`: the messages on it that its sender knows, too."""
+
+    run: Count
+    """Number of the comparison."""
+    held: bytes = b""
+    """Little-endian; bit i stands for message i of the list."""
+
+
+class NamesRequest(msgspec.Struct, frozen=True, array_like=True, tag=23):
+    """Request for the names of a table that came without them."""
+
+    names: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    """As in that table."""
+    count: Annotated[int, msgspec.Meta(ge=1, le=LISTED_MAX)]
+    """Number of nodes that the sender knows, itself among them."""
+    hashes: bytes
+    """Leading bits of their names in tables, 10 more than the number of nodes has, in the form of a `Listing`."""
+
+
+class Names(msgspec.Struct, frozen=True, array_like=True, tag=24):
+    """The answer to a `NamesRequest`."""
+
+    names: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
+    """As in the request."""
+    held: bytes = b""
+    """Little-endian; bit i stands for node i of the request: it is in the table."""
+    others: bytes = b""
+    """Names of all other nodes in the table, 8 bytes each, ascending."""
+
+
+def listing_bytes(count: int) -> int:
+    """Return the length of the hashes of this many messages."""
+    return (LOW_BITS * count + count + (1 << count.bit_length()) + 7) // 8
+
+
+def packed_hashes(hashes: Sequence[int]) -> bytes:
+    """Return ascending short hashes as bytes."""
+    low = (1 << LOW_BITS) - 1
+    lower = sum((each & low) << LOW_BITS * number for number, each in enumerate(hashes))
+    upper = mask_of([(each >> LOW_BITS) + number for number, each in enumerate(hashes)])
+    return (lower | upper << LOW_BITS * len(hashes)).to_bytes(listing_bytes(len(hashes)), "little")
+
+
+def unpacked_hashes(data: bytes, count: int) -> list[int] | None:
+    """Return the short hashes in these bytes; None if they are not as many, or not in order."""
+    number, low = int.from_bytes(data, "little"), (1 << LOW_BITS) - 1
+    uppers = [each - place for place, each in enumerate(bits(number >> LOW_BITS * count))]
+    if len(uppers) != count or any(each >> count.bit_length() for each in uppers[-1:]):
+        return None
+    found = [upper << LOW_BITS | number >> LOW_BITS * place & low for place, upper in enumerate(uppers)]
+    return found if found == sorted(found) else None
+
+
+def packed_entries(entries: list[tuple[bytes, int]]) -> bytes:
+    """Return the entries of a table as bytes."""
+    return b"".join([_ENTRY.pack(*each) for each in entries])
+
+
+def packed_levels(levels: list[int]) -> bytes:
+    """Return probabilities without the names of their nodes as bytes."""
+    return pack(f">{len(levels)}H", *levels)
+
+
+def unpacked_levels(data: bytes) -> tuple[int, ...]:
+    """Return the probabilities in these bytes."""
+    return unpack(f">{len(data) // LEVEL_BYTES}H", data)
+
+
+def unpacked_entries(data: bytes) -> list[tuple[bytes, int]]:
+    """Return the entries in these bytes."""
+    return list(_ENTRY.iter_unpack(data))
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):

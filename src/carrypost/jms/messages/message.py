@@ -25,15 +25,19 @@ from carrypost.errors import (
 from carrypost.java_names import JavaNamed, add_java_names
 from carrypost.jms.destinations import destination_at
 from carrypost.jms.durations import Duration, microseconds
-from carrypost.jms.messages import headers
-from carrypost.jms.messages.headers import DestinationHeader, Header, headers_of
-from carrypost.jms.messages.properties import Properties, PropertyValue
-from carrypost.jms.messages.values import ValueType
+from carrypost.jms.messages import headers_and_properties
+from carrypost.jms.messages.headers_and_properties import (
+    DestinationHeader,
+    Header,
+    Properties,
+    PropertyValue,
+    headers_of,
+)
 from carrypost.jms.modes import DeliveryMode, SessionMode
-from carrypost.model import visible
+from carrypost.model import descriptor_values
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import BodyType
-from carrypost.model.properties import Property
+from carrypost.model.properties import Property, ValueType
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -99,29 +103,33 @@ class Message(JavaNamed):
     """As long as the node's settings say."""
     DEFAULT_DELIVERY_DELAY: ClassVar[int] = 0
 
-    jms_message_id = Header[str | None](None, lambda sent: sent.id_text, headers.text_or_none)
+    jms_message_id = Header[str | None](None, lambda sent: sent.id_text, headers_and_properties.text_or_none)
     """JMSMessageID: ``ID:`` and more, the same wherever the message goes; None until it is sent."""
-    jms_timestamp = Header[int](0, visible.timestamp_ms, headers.whole)
+    jms_timestamp = Header[int](0, descriptor_values.timestamp_ms, headers_and_properties.whole)
     """JMSTimestamp: when it was sent, in milliseconds since 1970 by its author's clock."""
     jms_destination = DestinationHeader(lambda sent: destination_at(sent.destination, sent.ordering))
     """JMSDestination: where it was sent."""
-    jms_delivery_mode = Header[DeliveryMode](DEFAULT_DELIVERY_MODE, headers.delivery_mode_of, headers.mode)
+    jms_delivery_mode = Header[DeliveryMode](
+        DEFAULT_DELIVERY_MODE, headers_and_properties.delivery_mode_of, headers_and_properties.mode
+    )
     """JMSDeliveryMode, as its producer said."""
-    jms_priority = Header[int](DEFAULT_PRIORITY, lambda sent: sent.priority, headers.priority)
+    jms_priority = Header[int](DEFAULT_PRIORITY, lambda sent: sent.priority, headers_and_properties.priority)
     """JMSPriority: 0 to 9, where 9 matters most."""
-    jms_expiration = Header[int](0, headers.expiration_ms, headers.whole)
+    jms_expiration = Header[int](0, headers_and_properties.expiration_ms, headers_and_properties.whole)
     """JMSExpiration: when it ends, in milliseconds since 1970; 0 if it does not. A node may have shortened it."""
-    jms_delivery_time = Header[int](0, headers.delivery_time_ms, headers.whole)
+    jms_delivery_time = Header[int](0, headers_and_properties.delivery_time_ms, headers_and_properties.whole)
     """JMSDeliveryTime: not delivered before, in milliseconds since 1970."""
-    jms_redelivered = Header[bool](False, lambda _: False, headers.flag)
+    jms_redelivered = Header[bool](False, lambda _: False, headers_and_properties.flag)
     """JMSRedelivered: whether it was probably handed over before."""
-    jms_correlation_id = Header[str | bytes | None](None, headers.correlation_of, headers.correlation)
+    jms_correlation_id = Header[str | bytes | None](
+        None, headers_and_properties.correlation_of, headers_and_properties.correlation
+    )
     """JMSCorrelationID: what it belongs to, as text or bytes; often the id of another message."""
     jms_reply_to = DestinationHeader(
         lambda sent: None if (to := headers_of(sent).reply_to) is None else destination_at(to)
     )
     """JMSReplyTo: where its author waits for replies."""
-    jms_type = Header[str | None](None, lambda sent: headers_of(sent).type, headers.text_or_none)
+    jms_type = Header[str | None](None, lambda sent: headers_of(sent).type, headers_and_properties.text_or_none)
     """JMSType: what kind of message it is, to its application."""
 
     set_jms_message_id = jms_message_id.setter("JMSMessageID")

@@ -1,16 +1,21 @@
-"""Campaigns: many runs of the emulator, each a task of Spark, wherever that runs.
+"""Campaigns: many runs of the emulator, each a task of Spark, and checks that executors can do them.
 
 A run is one task and one partition, and so is a window of a population's run; its record is the same wherever, and
 beside whatever, it was made. A failure is a row of the table `failures` and ends nothing. A campaign that is begun
 again does what is missing, failed or changed; what exists of these runs is removed before they start, so that all
 records are of the present campaign. The driver reads the progress from the folder, so tasks send no reports and do not
 wait.
+
+Executors of a cluster must see the folder, be able to write there, and have the code. A path that looks right to the
+driver may be another folder elsewhere, or none. So the driver leaves a token there, executors look for it and answer by
+a file with the same token, and the driver looks for that. As an executor may join later, every run looks for the token
+again.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,23 +24,124 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from carrypost.errors import LocalError
+import carrypost
+from carrypost.errors import LabError, LocalError
 from carrypost.lab import folders
-from carrypost.lab.campaign import states, windows
-from carrypost.lab.campaign.bundle import contents
-from carrypost.lab.campaign.grid import CampaignRun, Grid
-from carrypost.lab.campaign.objects import CampaignObjects
-from carrypost.lab.campaign.states import DONE, FAILED, CampaignFolder, CampaignPlan, State, plan
-from carrypost.lab.campaign.task import Held, TaskContext, play
-from carrypost.lab.campaign.visible import check
+from carrypost.lab.campaign import tasks
+from carrypost.lab.campaign.folder import (
+    DONE,
+    FAILED,
+    CampaignFolder,
+    CampaignObjects,
+    CampaignPlan,
+    State,
+    plan,
+    write_tables,
+)
+from carrypost.lab.campaign.grid import CampaignRun, Grid, contents
+from carrypost.lab.campaign.tasks import Held, TaskContext, play
 from carrypost.lab.engines import Engine, SparkEngine
-from carrypost.lab.objects import ObjectFolder
+from carrypost.lab.folders import ObjectFolder
 from carrypost.lab.schemas import RECORDS
 from carrypost.lab.spark import java
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import SparkSession
+
+
+_ANSWER = "seen-"
+
+
+class Answer(NamedTuple):
+    """The finding of one process of an executor."""
+
+    host: str
+    python: str
+    missing: str
+    """Fault of the code there; empty: none."""
+    refused: str
+    """Why it cannot write to the folder; empty: it can, or does not see it."""
+    file: str
+    """File that is its answer; empty: it does not see the folder."""
+
+
+def check_executors(spark: SparkSession, place: CampaignFolder, token: str) -> None:
+    """Refuse what cannot work."""
+    context = spark.sparkContext
+    count = max(1, context.defaultParallelism)  # One for each processor: tasks are dealt out to all of them.
+    try:
+        answers = context.parallelize(range(count), count).mapPartitions(_probe(str(place.states), token)).collect()
+        for row in answers:
+            answer = Answer(*row)
+            _judge(answer, place)
+            if not _answered(place, answer, token):
+                raise LocalError(_unseen(place, answer.host))
+    finally:
+        for left in place.states.glob(f"{_ANSWER}*"):
+            left.unlink(missing_ok=True)
+
+
+def _judge(answer: Answer, place: CampaignFolder) -> None:
+    if answer.missing:
+        raise LabError(
+            f"the executor on {answer.host} cannot run carrypost {carrypost.__version__} ({answer.missing}; "
+            f"Python {answer.python}): install 'carrypost[lab]' there, or ship an environment with --conf "
+            "spark.archives"
+        )
+    if answer.refused:
+        raise LocalError(f"the executor on {answer.host} cannot write to {place.root}: {answer.refused}")
+    if not answer.file:
+        raise LocalError(_unseen(place, answer.host))
+
+
+def _answered(place: CampaignFolder, answer: Answer, token: str) -> bool:
+    try:
+        return (place.states / answer.file).read_text(encoding="ascii") == token
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _unseen(place: CampaignFolder, host: str) -> str:
+    return (
+        f"the executor on {host} does not see {place.root}: all machines of the cluster must share the "
+        "folder of a campaign under the same path"
+    )
+
+
+def _probe(folder: str, token: str) -> Callable[[Iterable[int]], Iterator[tuple[str, ...]]]:
+    """Return the function that executors run: sent as it is, as it has to work where our package does not."""
+    version = carrypost.__version__
+
+    def probe(_: Iterable[int]) -> Iterator[tuple[str, ...]]:
+        import os  # noqa: PLC0415 - nothing of this module is there where this runs
+        import platform  # noqa: PLC0415
+        import uuid  # noqa: PLC0415
+
+        about = (platform.node(), platform.python_version())
+        try:
+            import carrypost as there  # noqa: PLC0415
+            import carrypost.lab.campaign.tasks  # noqa: PLC0415 - with all that it needs
+
+            missing = "" if there.__version__ == version else f"it has carrypost {there.__version__}"
+        except ImportError as error:
+            missing = str(error)
+        refused = file = ""
+        try:
+            with open(f"{folder}/lock", encoding="utf-8") as lock:  # noqa: PTH123 - no class of ours
+                seen = token in lock.read()
+        except OSError:
+            seen = False
+        if seen:
+            file = f"seen-{uuid.uuid4().hex}"
+            try:
+                with open(f"{folder}/{file}", "x", encoding="ascii") as answer:  # noqa: PTH123
+                    answer.write(token)
+            except OSError as error:
+                refused = os.strerror(error.errno or 0)
+        yield (*about, missing, refused, file)
+
+    return probe
 
 
 class CampaignProgress(NamedTuple):
@@ -99,14 +205,14 @@ class Campaign:
             return self.ended
         spark = engine.start() if isinstance(engine, SparkEngine) else None
         if spark is not None and not isinstance(self.place, CampaignObjects):  # There, each task looks for itself.
-            check(spark, self.place, self.token)
+            check_executors(spark, self.place, self.token)
         with _contents(spark, runs) as held:
             self.begin()
             task = TaskContext(self.place, self.token, held)
             whole = [run for run in runs if not run.cut]
             found = engine.each("campaign", partial(play, task), whole, self._looking(runs, watch))
             cut = [run for run in runs if run.cut]
-            found += windows.conduct(engine, task, cut, self._looking(runs, watch, windowed=True))
+            found += tasks.conduct(engine, task, cut, self._looking(runs, watch, windowed=True))
         ended = {state.run: state for state in found}
         self.ended = [ended[run.name] for run in runs]
         for run, state in zip(runs, self.ended, strict=True):
@@ -148,7 +254,7 @@ class Campaign:
         self.place.clear()
         if not self.began and not self.place.states_there():
             return
-        states.write_tables(self.place, self.grid.runs, [state for state in self.ended if not state.kept])
+        write_tables(self.place, self.grid.runs, [state for state in self.ended if not state.kept])
         found = self.found()
         facts = {
             "campaign": self.grid.path.name,

@@ -17,16 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from carrypost.emu.records.log import microseconds
+from carrypost.emu.rows import microseconds
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.contacts.contacts_here import found_here
+from carrypost.lab.contacts.search import found_here
 from carrypost.lab.engines import Engine, SparkEngine
-from carrypost.lab.metrics import FAMILIES, kept, statistics
+from carrypost.lab.folders import Folder, readable
+from carrypost.lab.metrics import FAMILIES, presence, records
 from carrypost.lab.metrics.parts import table_of, window_us
-from carrypost.lab.metrics.presence import Presence
-from carrypost.lab.metrics.statistics import Meetings, Stays
-from carrypost.lab.objects import Folder, readable
+from carrypost.lab.metrics.presence import Meetings, Presence, Stays
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.log.files import refusing
 from carrypost.traces.encounters import Rules
@@ -55,8 +54,8 @@ def extract(positions: Folder, out: Folder, wanted: Wanted, engine: Engine) -> l
         for other in sorted(_scenarios(out / CONTACTS.name, CONTACTS) - scenarios):
             raise LocalError(f"{out / CONTACTS.name} holds the scenario {other!r}; choose another --out")
     if isinstance(engine, SparkEngine):
-        from carrypost.lab.contacts.contacts import found  # noqa: PLC0415 - loaded only where Spark is
-        from carrypost.lab.spark.jobs import described  # noqa: PLC0415 - likewise
+        from carrypost.lab.contacts.spark import found  # noqa: PLC0415 - loaded only where Spark is
+        from carrypost.lab.spark.session import described  # noqa: PLC0415 - likewise
 
         spark = engine.start()
         with described(spark, "samples of each node"):
@@ -109,7 +108,7 @@ def _scenarios(path: Folder, table: Table) -> set[str]:
 
 def summary(files: Sequence[Folder], scenario: str) -> dict[str, Any]:
     """Return the number of contacts of a scenario, their nodes and lengths. Runs as a task."""
-    found = statistics.contact_summary(_met(files, scenario))
+    found = presence.contact_summary(_met(files, scenario))
     row = {name: each[0] for name, each in found.items() if each}
     return {"scenario": scenario, **(row or {"contacts": 0, "pairs": 0, "nodes": 0})}
 
@@ -145,13 +144,13 @@ def _write_statistics(engine: Engine, positions: Folder, out: Folder, scenarios:
     orders = [Order(scenario, files[0], files[1], max_gap_us, width_us) for scenario in scenarios]
     found = engine.each("statistics of contacts", tables_of, orders)
     for table in TABLES:
-        kept.put_once(out / STATISTICS, table, [tables[table.name] for tables in found])
+        records.put_once(out / STATISTICS, table, [tables[table.name] for tables in found])
 
 
 def tables_of(order: Order) -> dict[str, pa.Table]:
     """Return the tables of a scenario, by name. Runs as a task."""
     places = _rows(order.positions, order.scenario, ["node", "t"])
-    stays = statistics.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
+    stays = presence.stays_of_positions(places["node"], microseconds(places["t"].to_numpy()), order.max_gap_us)
     seen = Seen(_met(order.contacts, order.scenario), stays, order.window_us)
     return {table.name: table_of(table, order.scenario, FAMILIES[table].rows(seen)) for table in TABLES}
 

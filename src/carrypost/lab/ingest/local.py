@@ -18,17 +18,14 @@ import pyarrow.compute as pc
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest import sources
-from carrypost.lab.ingest.request import IngestRequest, day_of
+from carrypost.lab.ingest import inputs
+from carrypost.lab.ingest.inputs import IngestRequest, day_of
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.formats import Format, LineRule, Options
-from carrypost.traces.formats.events import back
-from carrypost.traces.formats.keys import Assembled, column
-from carrypost.traces.formats.lines import cut
-from carrypost.traces.formats.places import resting
+from carrypost.traces.formats.assembly import Assembled, column, resting
+from carrypost.traces.formats.lines import cut, is_mac, plain_name
 from carrypost.traces.formats.rules import Bad, FileFault, Sum, first, only, where
-from carrypost.traces.formats.tables import Positions, median
-from carrypost.traces.formats.words import is_mac, plain_name
+from carrypost.traces.formats.syntax import Positions, back, median
 
 BAD_SHARE_MAX = 0.01
 _WARNED = 3
@@ -69,7 +66,7 @@ def begun(request: IngestRequest) -> list[LineRule]:
     options, pattern = request.options, request.options.date_from_name
     rules = [
         request.form.begin(
-            sources.head(path), name, replace(options, date=day_of(name, pattern)) if pattern else options
+            inputs.head(path), name, replace(options, date=day_of(name, pattern)) if pattern else options
         )
         for path, name in zip(request.paths, request.names, strict=True)
     ]
@@ -83,10 +80,10 @@ def ingest(work: Work) -> Ingested:
     """Read, assemble and write."""
     request, found = work.request, Sum()
     parts: list[pa.Table] = []
-    total = sum(sources.text_bytes(path) for path in request.paths) or 1
+    total = sum(inputs.text_bytes(path) for path in request.paths) or 1
     done = 0
     for file, (path, rule) in enumerate(zip(request.paths, work.rules, strict=True)):
-        for number, data in sources.blocks(path, request.block_bytes):
+        for number, data in inputs.blocks(path, request.block_bytes):
             parsed = only(rule.parse(cut(data, number), file), request.options.nodes)
             found.join(parsed)
             parts.append(parsed.rows)

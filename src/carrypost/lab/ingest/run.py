@@ -1,33 +1,167 @@
-"""`lab ingest`: chooses the engine, checks the options of a format, and writes the manifest.
+"""`lab ingest` of each kind of input: lines by either engine, timetables in GTFS, and lists of messages of The ONE.
 
-An existing table is replaced, as a whole, by one of the same scenario; one of another scenario is left alone. Mistakes
-are found before anything is written.
+For lines the engine is chosen, the options of a format are checked, and the manifest is written. An existing table is
+replaced, as a whole, by one of the same scenario; one of another scenario is left alone. Mistakes are found before
+anything is written.
+
+A timetable gives the positions of one service day of a feed, as the emulator's ``model = "gtfs"`` drives it. Times are
+seconds since midnight of the service day, and go on after the next one. A reader of the positions alone can draw lines
+between all samples of a node: no two are more than a minute apart, however long a vehicle stands, so that every
+sensible maximum gap keeps them together; and a vehicle that was away comes back under another name, as NAME.2, so that
+no line is drawn over the time in between.
+
+A list of messages (`CreatedMessagesReport`) becomes a script: who sends what to whom, and when. The ONE's reports of
+messages name hosts with the prefix of their group, as in `c42`, and its reports of connections number them, as in `42`.
+So hosts get the names that they have in the file of contacts that belongs to the messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from carrypost.arrays import Floats, Ints
+from carrypost.config.rules import nearest
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest import local, sources
+from carrypost.lab.folders import Folder, ObjectFolder
+from carrypost.lab.ingest import inputs, local
+from carrypost.lab.ingest.inputs import GTFS, OPTIONS, IngestRequest, check_file_names
 from carrypost.lab.ingest.local import Ingested, Tell, Work, told_bad
-from carrypost.lab.ingest.request import GTFS, OPTIONS, IngestRequest, check_file_names
-from carrypost.lab.objects import Folder, ObjectFolder
 from carrypost.lab.schemas import CONTACTS, POSITIONS, Table
 from carrypost.lab.spark.session import session
+from carrypost.mobility.feed import RouteTypes
+from carrypost.mobility.gtfs import Gtfs, Vehicle
 from carrypost.model.times import MICROSECONDS
+from carrypost.traces.csvfiles import Line, has_content, read_text
+from carrypost.traces.encounters import read_columns
 from carrypost.traces.formats import Options
-from carrypost.traces.formats.places import SPEED_MAX_M_PER_S
+from carrypost.traces.formats.assembly import SPEED_MAX_M_PER_S
+from carrypost.traces.formats.lines import plain_name
 from carrypost.traces.formats.rules import Sum
-from carrypost.traces.formats.words import plain_name
+
+STEP_US_MAX = 60 * MICROSECONDS
+"""Longest time between two samples of a node."""
+
+
+def positions(
+    path: Path, *, day: str, shapes: bool = True, route_types: Sequence[str] = ()
+) -> tuple[pa.Table, dict[str, object]]:
+    """Return rows node, t, x, y, sorted by node and t, and the description of feed and day for the manifest."""
+    try:
+        dt.date.fromisoformat(day)
+    except ValueError:
+        raise LocalError(f"--day must be a day such as 2014-06-03, not {day!r}") from None
+    RouteTypes(route_types, "--route-type")
+    driven = Gtfs(file=str(path), day=day, shapes=shapes, route_types=tuple(route_types)).drive()
+    stays = dict(sorted(stay for vehicle in driven.vehicles for stay in _stays(vehicle).items()))
+    t_us = np.concatenate([t_us for t_us, _ in stays.values()])
+    x, y = np.concatenate([places for _, places in stays.values()]).T
+    names = np.repeat(np.arange(len(stays), dtype=np.int32), [len(t_us) for t_us, _ in stays.values()])
+    node = pa.DictionaryArray.from_arrays(pa.array(names), pa.array(list(stays), pa.string())).cast(pa.string())
+    schema = pa.schema([POSITIONS.arrow.field(name) for name in ("node", "t", "x", "y")])
+    rows = pa.Table.from_arrays([node, pa.array(t_us / MICROSECONDS), pa.array(x), pa.array(y)], schema=schema)
+    counts: dict[str, object] = {
+        "feed": driven.feed,
+        "day": {
+            "date": day,
+            **driven.counts,
+            "vehicles": len(driven.vehicles),
+            "nodes": len(stays),
+            "first_s": float(t_us.min() / MICROSECONDS),
+            "last_s": float(t_us.max() / MICROSECONDS),
+        },
+        "middle": {"lat": driven.middle[0], "lon": driven.middle[1]},
+    }
+    return rows, counts
+
+
+def _stays(vehicle: Vehicle) -> dict[str, tuple[Ints, Floats]]:
+    """Times and places from when to when a vehicle is there, by name."""
+    t_us = np.array([t_us for t_us, _, _ in vehicle.samples], dtype=np.int64)
+    places = np.array([(x, y) for _, x, y in vehicle.samples], dtype=np.float64)
+    found = {}
+    for number, (join_us, leave_us) in enumerate(vehicle.presences, 1):
+        alive = slice(*np.searchsorted(t_us, [join_us, leave_us + 1]))
+        name = vehicle.name if number == 1 else f"{vehicle.name}.{number}"
+        found[name] = _filled(t_us[alive], places[alive])
+    return found
+
+
+def _filled(t_us: Ints, places: Floats) -> tuple[Ints, Floats]:
+    """Return the same motion, with samples on long straight lines."""
+    steps = -(-np.diff(t_us) // STEP_US_MAX)
+    before = np.repeat(np.arange(len(steps)), steps)
+    number = np.arange(len(before)) - np.repeat(steps.cumsum() - steps, steps)
+    more_us = np.diff(t_us)[before] * number // steps[before]
+    share = (more_us / np.diff(t_us)[before])[:, None]
+    filled = places[before] + share * np.diff(places, axis=0)[before]
+    return np.append(t_us[before] + more_us, t_us[-1]), np.concatenate([filled, places[-1:]])
+
+
+FORMAT = "one-messages"
+SCRIPT = "messages.csv"
+_FIELDS = ("time", "ID", "size", "fromHost", "toHost", "TTL", "isResponse")
+_TTL_S = 60
+
+
+class Script(NamedTuple):
+    """A script that was written."""
+
+    path: Folder
+    messages: int
+    hosts: int
+
+
+def write_script(path: Path, contacts: Path, out: Folder) -> Script:
+    """Write the script of a list of messages into a folder; `contacts`: the file that names the hosts."""
+    hosts = read_columns(contacts).contacts.nodes
+    rows = list(_script_rows(path, frozenset(hosts), contacts))
+    file = out / SCRIPT
+    with folders.staged(file) as partial:
+        lines = ["t,node,message,size,lifetime,recipients", *(",".join(row) for row in rows)]
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
+    return Script(file, len(rows), len({name for row in rows for name in (row[1], row[-1])}))
+
+
+def _script_rows(path: Path, hosts: Collection[str], contacts: Path) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the script; any bad line is an error."""
+    labels: dict[str, int] = {}
+    for number, text in enumerate(read_text(path).splitlines(), 1):
+        if text.startswith("#") or not has_content(text):
+            continue
+        line, words = Line(str(path), number), text.split()
+        if len(words) not in (len(_FIELDS) - 1, len(_FIELDS)):
+            raise line.error(f"expected {' '.join(_FIELDS)}, not {text!r}")
+        t, label, size, author, recipient, ttl = words[: len(_FIELDS) - 1]
+        if (first := labels.setdefault(label, number)) != number:
+            raise line.error(f"message {label!r} is created on line {first} already")
+        line.time_us(t, "time")
+        if not size.isdecimal():
+            raise line.error(f"size must be a whole number of bytes, not {size!r}")
+        lifetime_s = line.number_of(ttl, "TTL") * _TTL_S
+        if lifetime_s <= 0:
+            raise line.error(f"TTL must be a number of minutes above 0, not {ttl!r}")
+        names = [_host(each, hosts, line, contacts) for each in (author, recipient)]
+        yield t, names[0], label, size, f"{lifetime_s:.12g}", names[1]
+
+
+def _host(name: str, hosts: Collection[str], line: Line, contacts: Path) -> str:
+    """Return the name of a host in the contacts."""
+    digits = name.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-")
+    found = name if name in hosts else digits
+    if found not in hosts:
+        raise line.error(f"there is no host {name!r} in {contacts}{nearest(digits or name, hosts)}")
+    return found
+
 
 SPAN_DEG_MAX = 5.0
 """Beyond, distances at the edge are more than a few per cent off."""
@@ -72,7 +206,7 @@ def ingest(request: IngestRequest, tell: Tell | None = None) -> Report:
     facts: dict[str, Any] = {
         "scenario": request.scenario,
         "format": request.name,
-        "source": [sources.facts(path, name) for path, name in zip(request.paths, request.names, strict=True)],
+        "source": [inputs.facts(path, name) for path, name in zip(request.paths, request.names, strict=True)],
     }
     with _without_traces(request.out):
         if request.name == GTFS:
@@ -137,13 +271,9 @@ def _own(request: IngestRequest, table: Table) -> None:
 
 
 def _timetable(request: IngestRequest) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    from carrypost.lab.contacts import timetable  # noqa: PLC0415 - needed by this format only
-
     if len(request.paths) != 1 or request.day is None:
         raise LocalError("--format gtfs takes one feed at a time")
-    rows, counts = timetable.positions(
-        request.paths[0], day=request.day, shapes=request.shapes, route_types=request.route_types
-    )
+    rows, counts = positions(request.paths[0], day=request.day, shapes=request.shapes, route_types=request.route_types)
     named = rows.append_column("scenario", pa.array([request.scenario] * rows.num_rows, pa.string()))
     folders.write_arrow(named, request.out, POSITIONS)
     facts = {"positions": rows.num_rows, "nodes": len(pc.unique(rows["node"])), **counts}

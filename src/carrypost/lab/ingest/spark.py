@@ -26,15 +26,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
-from carrypost.lab.ingest import sources
+from carrypost.lab.folders import Folder, ObjectFolder
+from carrypost.lab.ingest import inputs
+from carrypost.lab.ingest.inputs import IngestRequest
 from carrypost.lab.ingest.local import Ingested, Work, checked, facts_of, gathered, other_way, usable
-from carrypost.lab.ingest.request import IngestRequest
-from carrypost.lab.objects import Folder, ObjectFolder
-from carrypost.lab.spark.jobs import watched
+from carrypost.lab.spark.session import watched
 from carrypost.traces.formats import FORMATS, Options
+from carrypost.traces.formats.assembly import MEETINGS, PLACES, resting
 from carrypost.traces.formats.lines import cut
-from carrypost.traces.formats.meetings import MEETINGS
-from carrypost.traces.formats.places import PLACES, resting
 from carrypost.traces.formats.rules import ROWS, FileFault, Sum, only
 
 if TYPE_CHECKING:
@@ -70,12 +69,12 @@ def ingest(spark: SparkSession, work: Work) -> Ingested:
             return frame
 
         work.report("unpacking", 0.0)
-        plain = [sources.unpacked(path, scratch.folder) for path in request.paths]
+        plain = [inputs.unpacked(path, scratch.folder) for path in request.paths]
         seen = [scratch.seen(path) for path in plain]
         blocks = [
             _Block(file, seen[file], start, end)
             for file, path in enumerate(plain)
-            for start, end in sources.ranges(path, request.block_bytes)
+            for start, end in inputs.ranges(path, request.block_bytes)
         ]
         read = keep(_read(spark, blocks, _first_lines(spark, blocks, work, scratch.hidden), work))
         notes = _watched(spark, work, "reading", lambda: _notes(read))
@@ -158,7 +157,7 @@ def _first_lines(spark: SparkSession, blocks: list[_Block], work: Work, hidden: 
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 block = blocks[index]
-                ends = sources.part(block.path, block.start, block.end).count(b"\n")
+                ends = inputs.part(block.path, block.start, block.end).count(b"\n")
                 yield pa.RecordBatch.from_pydict({"block": [index], "ends": [ends]})
 
     frame = _range(spark, blocks, work.request.block_bytes).mapInArrow(count, "block bigint, ends bigint")
@@ -191,7 +190,7 @@ def _read(spark: SparkSession, blocks: list[_Block], numbers: list[int], work: W
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 block = blocks[index]
-                data = sources.part(block.path, block.start, block.end)
+                data = inputs.part(block.path, block.start, block.end)
                 parsed = only(rules[block.file].parse(cut(data, numbers[index]), block.file), nodes)
                 note = msgspec.json.encode(Sum().join(parsed)).decode()
                 yield from _batches(parsed.rows.select(used.names), schema, note)

@@ -11,18 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from carrypost.emu.records.log import Log
+from carrypost.emu.rows import Log
 from carrypost.errors import LocalError
-from carrypost.lab.metrics import causal, delivered, dissemination, overlays, presence, routing, sightings, statistics
+from carrypost.lab.metrics import copies, delivered, overlays, presence
 from carrypost.lab.metrics import families as f
-from carrypost.lab.metrics.causal import Delays
-from carrypost.lab.metrics.delivered import Delivered
-from carrypost.lab.metrics.dissemination import Spread
+from carrypost.lab.metrics.copies import Delays, Spread
+from carrypost.lab.metrics.delivered import Delivered, OneFigures
 from carrypost.lab.metrics.overlays import Latencies
 from carrypost.lab.metrics.parts import Family, Part, Slice, Tally, table_of
-from carrypost.lab.metrics.presence import Presence
-from carrypost.lab.metrics.routing import OneFigures
-from carrypost.lab.metrics.sightings import Sightings
+from carrypost.lab.metrics.presence import Presence, Sightings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,39 +32,39 @@ WINDOW_S = 60.0
 
 FAMILIES: Mapping[Table, Family] = MappingProxyType(
     {
-        f.PROCESSING: Family(causal.processing_part, causal.processing),
-        f.OUTCOMES: Family(causal.outcomes_part, causal.outcomes),
-        f.PROCESSING_BY_NODE: Family(causal.processing_part, causal.processing_by_node),
-        f.DELAY_SPREAD: Family(Delays.of, causal.delays),
-        f.DELAY_CDF: Family(Delays.of, causal.delay_cdf),
-        f.DELIVERY_CDF: Family(dissemination.Deliveries.of, dissemination.delivery_cdf),
-        f.DELAY_GRID: Family(Delays.of, causal.delay_grid),
+        f.PROCESSING: Family(copies.processing_part, copies.processing),
+        f.OUTCOMES: Family(copies.outcomes_part, copies.outcomes),
+        f.PROCESSING_BY_NODE: Family(copies.processing_part, copies.processing_by_node),
+        f.DELAY_SPREAD: Family(Delays.of, copies.delays),
+        f.DELAY_CDF: Family(Delays.of, copies.delay_cdf),
+        f.DELIVERY_CDF: Family(copies.Deliveries.of, copies.delivery_cdf),
+        f.DELAY_GRID: Family(Delays.of, copies.delay_grid),
         f.REGISTRIES: Family(presence.registries_part, presence.timed),
         f.REGISTRY_SIZES: Family(presence.registry_sizes_part, presence.registry_sizes),
-        f.BARRIERS: Family(dissemination.barriers_part, Tally.columns),
+        f.BARRIERS: Family(copies.barriers_part, Tally.columns),
         f.DELIVERY: Family(Delivered.of, delivered.delivery),
         f.DELIVERY_RATIO: Family(Delivered.of, delivered.delivery_ratio),
         f.CLASSES: Family(Delivered.of, delivered.classes),
         f.MODE_DELAYS: Family(Delivered.of, delivered.mode_delays),
         f.FLOOD: Family(Delivered.of, delivered.flood),
-        f.ONE: Family(OneFigures.of, routing.one),
-        f.HOPS: Family(dissemination.hops_part, dissemination.hops),
-        f.HOP_COUNTS: Family(dissemination.hop_counts_part, Tally.columns),
-        f.SPREAD: Family(Spread.of, dissemination.spread),
-        f.THROUGHPUT: Family(dissemination.throughput_part, dissemination.throughput),
+        f.ONE: Family(OneFigures.of, delivered.one),
+        f.HOPS: Family(copies.hops_part, copies.hops),
+        f.HOP_COUNTS: Family(copies.hop_counts_part, Tally.columns),
+        f.SPREAD: Family(Spread.of, copies.spread),
+        f.THROUGHPUT: Family(copies.throughput_part, copies.throughput),
         f.TRAFFIC: Family(presence.traffic_part, Tally.columns),
         f.TIMELINE: Family(presence.timeline_part, presence.timed),
-        f.CONTACT_SUMMARY: Family(Presence.of, lambda part: statistics.contact_summary(part.meetings)),
-        f.CONTACT_VIEWS: Family(Sightings.of, sightings.contact_views),
-        f.SEEN_CONTACT_CDF: Family(Sightings.of, sightings.seen_contact_cdf),
-        f.CONTACT_CDF: Family(Presence.of, lambda part: statistics.contact_cdf(part.meetings)),
-        f.INTER_CONTACT_CDF: Family(Presence.of, lambda part: statistics.inter_contact_cdf(part.meetings)),
-        f.NEIGHBOURS: Family(Presence.of, lambda part: statistics.neighbours(part.meetings, part.stays())),
+        f.CONTACT_SUMMARY: Family(Presence.of, lambda part: presence.contact_summary(part.meetings)),
+        f.CONTACT_VIEWS: Family(Sightings.of, presence.contact_views),
+        f.SEEN_CONTACT_CDF: Family(Sightings.of, presence.seen_contact_cdf),
+        f.CONTACT_CDF: Family(Presence.of, lambda part: presence.contact_cdf(part.meetings)),
+        f.INTER_CONTACT_CDF: Family(Presence.of, lambda part: presence.inter_contact_cdf(part.meetings)),
+        f.NEIGHBOURS: Family(Presence.of, lambda part: presence.neighbours(part.meetings, part.stays())),
         f.NEIGHBOURS_TIMELINE: Family(
-            Presence.of, lambda part: statistics.neighbours_timeline(part.meetings, part.stays(), part.window_us)
+            Presence.of, lambda part: presence.neighbours_timeline(part.meetings, part.stays(), part.window_us)
         ),
-        f.ACTIVITY: Family(Presence.of, lambda part: statistics.activity(part.stays())),
-        f.ACTIVITY_SUMMARY: Family(Presence.of, lambda part: statistics.activity_summary(part.stays())),
+        f.ACTIVITY: Family(Presence.of, lambda part: presence.activity(part.stays())),
+        f.ACTIVITY_SUMMARY: Family(Presence.of, lambda part: presence.activity_summary(part.stays())),
         f.PATH_LENGTHS: Family(overlays.paths_part, overlays.path_lengths),
         f.BROKER_TRAFFIC: Family(overlays.told_part, overlays.broker_traffic),
         f.LOAD: Family(overlays.load_part, overlays.load),

@@ -11,10 +11,10 @@ and deviation are of whole microseconds. Deviations are those of all values, not
 
 from __future__ import annotations
 
-from carrypost.emu.records import copies
+from carrypost.emu import rows
 from carrypost.lab.schemas import Column, Table
 
-DELAYS = TDELAY, LTCY, CODLVDELAY = copies.DELAYS
+DELAYS = TDELAY, LTCY, CODLVDELAY = rows.DELAYS
 DELAY_WORDS = {TDELAY: "transmission_delay", LTCY: "ordering_delay", CODLVDELAY: "delivery_delay"}
 """Names of delays in summaries, for readers who do not know the paper's."""
 COUNT_WORDS = {

@@ -1,37 +1,49 @@
-"""From a folder of records to a folder of metrics: each run separately, by either engine.
+"""From records to metrics, in folders on disk or of objects: each run separately, by either engine.
 
 The driver knows which files hold which runs, and nothing of their rows. A task reads the records of some runs, makes
-their tables and leaves a file of each family (`kept`); the driver puts these beside those of other runs. Families go
-to ``metrics`` beside the records, each complete or absent, and the manifest there describes their origin. Runs whose
-family is there, made of the same record in the same way, are not read again; nor are those that were done when the
-command was killed.
+their tables and leaves a file of each family (`lab.metrics.records`); the driver puts these beside those of other runs.
+Families go to ``metrics`` beside the records, each complete or absent, and the manifest there describes their origin.
+Runs whose family is there, made of the same record in the same way, are not read again; nor are those that were done
+when the command was killed.
+
+With objects, tasks fetch the records that they measure, and put the files that they make. The driver has the tables of
+metrics in a folder of its own meanwhile, and puts what is new there at the end; it fetches no record, and of each, for
+a report, the first row only. Of a large run a first task puts the rows by slice, so that the tasks of its slices fetch
+only these.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 
 import carrypost
 from carrypost.lab import folders
-from carrypost.lab.campaign.states import CampaignFolder, State
-from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, kept, records, slices, tables
-from carrypost.lab.metrics.kept import Known
-from carrypost.lab.metrics.origin import Origin, origin_of, remarks
+from carrypost.lab.campaign.folder import CampaignFolder, CampaignObjects, State
+from carrypost.lab.folders import ObjectFolder, remove, working
+from carrypost.lab.metrics import FAMILIES, WINDOW_S, families_of, records, slices, tables
 from carrypost.lab.metrics.plugins import Plugin, families_with
-from carrypost.lab.metrics.records import RunFiles, Source
+from carrypost.lab.metrics.records import Known, Origin, RunFiles, Source, origin_of, remarks
 from carrypost.lab.metrics.slices import Order, SliceOrder
+from carrypost.lab.schemas import FAILURES, RECORDS, RUNS
 
 if TYPE_CHECKING:
     from carrypost.lab.engines import Engine
     from carrypost.lab.schemas import Table
+
 
 METRICS = "metrics"
 SMALL_BYTES = 64 << 20
@@ -69,7 +81,7 @@ def measured(batch: Batch) -> None:
         return  # A killed process had come that far.
     among = families_with(batch.plugins)
     wanted = families_of(batch.families, among)
-    with kept.appending(target, wanted) as append:
+    with records.appending(target, wanted) as append:
         for of, digest in zip(batch.runs, batch.digests, strict=True):
             found = tables(of.run, of.rows(), wanted, window_s=batch.window_s, among=among)
             append(of.run, Known(digest, origin_of(of)), found)
@@ -269,7 +281,7 @@ def _make(
     home = sources.home(wanted)
     how = [f"{carrypost.__version__} {wanted.window_s!r}", *(each.source for each in wanted.plugins)]
     digests = {of.run: records.joined([*how, of.run, *of.names], map(sources.digest, of.files)) for of in runs}
-    before = kept.tables(home, wanted.tables)
+    before = records.tables(home, wanted.tables)
     batches = _Batches(wanted, home, sources)
     large: list[Order] = []
     for of, lacking in _lacking(runs, {name: there.runs for name, there in before.items()}, digests):
@@ -291,9 +303,9 @@ def _make(
     made: list[Batch | Order] = sorted([*small, *large], key=lambda each: _runs_of(each)[0].run)
     rows = {}
     for table in wanted.tables:
-        new = [Path(each.target) / kept.file_of(table) for each in made if table.name in each.families]
+        new = [Path(each.target) / records.file_of(table) for each in made if table.name in each.families]
         rows[table.name] = before[table.name].put(home, digests, new)
-    (after,) = kept.tables(home, wanted.tables[:1]).values()
+    (after,) = records.tables(home, wanted.tables[:1]).values()
     return rows, {run: each.origin for run, each in after.runs.items()}
 
 
@@ -349,3 +361,197 @@ class _Batches:
         for families in list(self._open):
             self._close(families)
         return self._full
+
+
+_MADE = ".made"
+_OF_TABLES = re.compile(rf"[^./][^/]*/[^/]+\.parquet|{re.escape(folders.MANIFEST)}")
+"""Names of the objects that are tables, in a folder that may contain others."""
+_TABLES = (RUNS.name, FAILURES.name, METRICS)
+
+
+class PutTables(Sources):
+    """Sources whose tables are put to a folder of objects; the driver has them in a folder of its own meanwhile.
+
+    `objects`: folder of the records, which tasks fetch; None: tasks see the files.
+    """
+
+    def _put_to(self, tables: ObjectFolder, home: Path, objects: ObjectFolder | None) -> None:
+        self._objects = objects
+        self._home = home
+        self._tables = tables
+        tables.mirror("", home, only=_OF_TABLES)
+
+    def home(self, wanted: Wanted) -> Path:
+        """Return the folder of the driver that has the tables meanwhile, or at the end."""
+        return wanted.out or self._home
+
+    @property
+    def task(self) -> Callable[[Batch], None]:
+        """Function that measures the runs of a batch, as a task: fetches their records, and puts their tables."""
+        return partial(measured_objects, self._objects, self._tables)
+
+    @property
+    def slice_tasks(self) -> SliceTasks:
+        """Functions that cut large runs, measure their slices, and join these, as tasks."""
+        places = self._objects, self._tables
+        return partial(cut_objects, *places), partial(measured_slice, self._tables), partial(joined, *places)
+
+    def collect(self, made: Sequence[Batch | Order]) -> None:
+        """Fetch the tables that tasks have put."""
+        for each in made:
+            self._tables.mirror(_task_folder(each), Path(each.target))
+
+    def publish(self, home: Path) -> None:
+        """Put the tables, then the manifest; remove the parts of tasks."""
+        if home == self._home:
+            for folder in sorted(each for each in home.iterdir() if each.is_dir()):
+                self._tables.replace(folder.name, {file.name: file for file in folder.glob("*.parquet")})
+            self._tables.put(folders.MANIFEST, home / folders.MANIFEST)
+        (self._tables / _PARTS).clear()
+
+
+class ObjectSources(PutTables):
+    """The records of a campaign in a folder of objects; only those with a state count.
+
+    `tables`: folder of objects for the tables, in place of `metrics` beside the records.
+    """
+
+    def __init__(self, objects: ObjectFolder, home: Path, tables: ObjectFolder | None = None) -> None:
+        super().__init__()
+        self._put_to(objects / METRICS if tables is None else tables, home, objects)
+        self._shown = str(objects)
+        for state in CampaignObjects(home, objects).states_there().values():
+            if state.record and state.sha256:
+                self.states[f"{RECORDS.name}/{state.record}"] = state
+        self.paths = sorted(self.states)
+
+    @property
+    def shown(self) -> str:
+        """Sentence that people are told of the place."""
+        return self._shown
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all records."""
+        return sum(state.size or 0 for state in self.states.values())
+
+    def size(self, path: str) -> int:
+        """Return the size of a record."""
+        return self.states[path].size or 0
+
+
+class FilesToObjects(PutTables, FileSources):
+    """Records in a folder, whose tables are put to a folder of objects."""
+
+    def __init__(self, source: Source, home: Path, tables: ObjectFolder) -> None:
+        super().__init__(source)
+        self._put_to(tables, home, None)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all records."""
+        return sum(map(self.size, self.paths))
+
+
+def _task_folder(of: Batch | Order) -> str:
+    """Return the place of the files that a task makes."""
+    return f"{_PARTS}/{Path(of.target).name}"
+
+
+def _is_made(tables: ObjectFolder, of: Batch | Order) -> bool:
+    """Return True if a killed process had come that far."""
+    target = _task_folder(of)
+    return {f"{target}/{name}.parquet" for name in of.families} <= tables.names(target).keys()
+
+
+def _here(objects: ObjectFolder | None, of: RunFiles, scratch: Path) -> RunFiles:
+    """Return a run with its records on this machine."""
+    return (
+        of
+        if objects is None
+        else replace(of, files=tuple(str(objects.fetch(file, scratch / file)) for file in of.files))
+    )
+
+
+def measured_objects(objects: ObjectFolder | None, tables: ObjectFolder, batch: Batch) -> None:
+    """Fetch records, measure them, and put the tables."""
+    if _is_made(tables, batch):
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="carrypost-metrics-") as folder,
+        working(tables / _task_folder(batch)) as made,
+    ):
+        runs = tuple(_here(objects, of, Path(folder)) for of in batch.runs)
+        measured(replace(batch, runs=runs, target=str(made / _MADE)))
+        _lift(made)
+
+
+def _lift(folder: Path) -> None:
+    """Move the tables of a task to where they are put from."""
+    for file in (folder / _MADE).iterdir():
+        file.rename(folder / file.name)
+
+
+def _slices(tables: ObjectFolder, order: Order) -> ObjectFolder:
+    return tables / f"{_task_folder(order)}.slices"
+
+
+def cut_objects(objects: ObjectFolder | None, tables: ObjectFolder, order: Order) -> list[SliceOrder]:
+    """Fetch the record of a run, and put its rows by slice; return its slices."""
+    if _is_made(tables, order):
+        return []
+    with tempfile.TemporaryDirectory(prefix="carrypost-metrics-") as folder, working(_slices(tables, order)) as work:
+        whole = replace(order, of=_here(objects, order.of, Path(folder)), work=str(work), spill=True)
+        return [replace(piece, whole=order) for piece in slices.cut(whole)]
+
+
+def measured_slice(tables: ObjectFolder, piece: SliceOrder) -> None:
+    """Fetch the rows of a slice, and put its parts."""
+    with working(_slices(tables, piece.whole), slices.rows_files(piece.number)) as work:
+        slices.measured(replace(piece, whole=replace(piece.whole, work=str(work))))
+
+
+def joined(objects: ObjectFolder | None, tables: ObjectFolder, order: Order) -> None:
+    """Fetch the parts of all slices of a run, and put its tables."""
+    if _is_made(tables, order):
+        return
+    work, parts = _slices(tables, order), map(slices.parts_file, range(order.slices))
+    with (
+        tempfile.TemporaryDirectory(prefix="carrypost-metrics-") as folder,
+        working(tables / _task_folder(order)) as made,
+    ):
+        of, scratch = order.of, Path(folder)
+        if objects is not None:
+            of = replace(of, files=tuple(str(_first(objects, file, scratch / file)) for file in of.files))
+        with working(work, parts) as there:
+            slices.finish(replace(order, of=of, work=str(there), target=str(made / _MADE)))
+        _lift(made)
+    remove(work)
+
+
+def _first(objects: ObjectFolder, name: str, to: Path) -> Path:
+    """Write a record of which only the first row is fetched; return it."""
+    with objects.opened(name) as file:
+        content = pq.ParquetFile(file)
+        first = next(content.iter_batches(batch_size=1), None)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(to, content.schema_arrow) as writer:
+        if first is not None:
+            writer.write_batch(first)
+    return to
+
+
+@contextmanager
+def fetched(objects: ObjectFolder) -> Iterator[Path]:
+    """Yield a folder of the driver with what a report needs of a campaign: tables, metrics, first rows of records."""
+    with tempfile.TemporaryDirectory(prefix="carrypost-report-") as scratch:
+        local = Path(scratch) / (Path(urlsplit(objects.uri).path).name or "objects")
+        for name in _TABLES:
+            objects.mirror(name, local / name)
+        for name in ("campaign.toml", folders.MANIFEST):
+            if (content := objects.read(name)) is not None:
+                (local / name).write_bytes(content)
+        (local / RECORDS.name).mkdir(parents=True, exist_ok=True)
+        for name, about in objects.names(RECORDS.name).items():
+            os.utime(_first(objects, name, local / name), ns=(about.mtime_ns, about.mtime_ns))
+        yield local

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from carrypost.emu.engine.overlays import TOPOLOGY
-from carrypost.emu.records.log import MISSING, Log
-from carrypost.lab.metrics.distribution import Columns, Counts, milliseconds
-from carrypost.lab.metrics.parts import Slice, Tally, ratio, window_us
+from carrypost.emu.engine.samples import TOPOLOGY
+from carrypost.emu.rows import MISSING, Log
+from carrypost.lab.metrics.parts import Columns, Counts, Slice, Tally, milliseconds, ratio, window_us
 from carrypost.log.record import REDELIVERED, Kind
 from carrypost.model.times import MICROSECONDS
-from carrypost.traces.formats.words import numbers
+from carrypost.traces.formats.lines import numbers
 
 _BITS = 8
 _THOUSANDTHS = 1_000

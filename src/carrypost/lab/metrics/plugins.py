@@ -21,8 +21,7 @@ from typing import Any
 
 from carrypost.errors import CarrypostError, LabError, LocalError
 from carrypost.lab.metrics import FAMILIES
-from carrypost.lab.metrics.distribution import Columns
-from carrypost.lab.metrics.parts import Family, table_of
+from carrypost.lab.metrics.parts import Columns, Family, table_of
 from carrypost.lab.schemas import Table
 from carrypost.log.files import refusing
 

@@ -25,15 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from carrypost.arrays import Codes, Flags, Ints
-from carrypost.emu.records.copies import TOLD
-from carrypost.emu.records.log import MISSING, encoded, microseconds
+from carrypost.emu.rows import MISSING, TOLD, encoded, microseconds
 from carrypost.lab.folders import errors_naming
-from carrypost.lab.metrics import families_of, finished, kept, merge, parts
-from carrypost.lab.metrics.kept import Known
-from carrypost.lab.metrics.origin import origin_of
+from carrypost.lab.metrics import families_of, finished, merge, parts, records
 from carrypost.lab.metrics.parts import Part
 from carrypost.lab.metrics.plugins import Plugin, families_with
-from carrypost.lab.metrics.records import TEXTS, RowGroup, RunFiles
+from carrypost.lab.metrics.records import TEXTS, Known, RowGroup, RunFiles, origin_of
 from carrypost.log.files import staged
 from carrypost.log.record import Kind
 
@@ -90,7 +87,7 @@ def cut(order: Order) -> list[SliceOrder]:
     known, folder = _Messages.found(order), order.folder
     with errors_naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    kept.write(folder / _MESSAGES, {_MESSAGES: pa.table({"message": known.names, "slice": known.slice})})
+    records.write(folder / _MESSAGES, {_MESSAGES: pa.table({"message": known.names, "slice": known.slice})})
     made = list(known.slices(order))
     read = sum(group.rows for each in made for group in each.groups)
     if order.spill or read > AGAIN_MAX * sum(known.rows.tolist()):
@@ -113,7 +110,7 @@ def finish(order: Order) -> None:
     among = families_with(order.plugins)
     chosen = families_of(order.families, among)
     found = reduce(merge, map(_read_parts, (order.folder / parts_file(number) for number in range(order.slices))))
-    with kept.appending(Path(order.target), chosen) as append:
+    with records.appending(Path(order.target), chosen) as append:
         made = finished(order.of.run, found, chosen, among=among)
         append(order.of.run, Known(order.digest, origin_of(order.of)), made)
     shutil.rmtree(order.folder, ignore_errors=True)
@@ -226,7 +223,7 @@ def _places(table: pa.Table, slice_of: dict[str, int], cuts: Ints) -> Ints:
 
 def _slice_rows(order: SliceOrder) -> pa.Table:
     """Return the rows of one slice out of the row groups that it needs."""
-    known = kept.read(order.whole.folder / _MESSAGES)[_MESSAGES]
+    known = records.read(order.whole.folder / _MESSAGES)[_MESSAGES]
     mine = known.filter(pa.array(known["slice"].to_numpy() == order.number))
     slice_of = dict.fromkeys(mine["message"].to_pylist(), 1)
     # Two cuts: before, in, and after this slice; of messages, those of this one and the others.
@@ -242,7 +239,7 @@ def _slice_rows(order: SliceOrder) -> pa.Table:
 def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
     """Write rows out, each to the file of its slice; texts as numbers that are the same in all of them."""
     folder = order.folder
-    known = kept.read(folder / _MESSAGES)[_MESSAGES]
+    known = records.read(folder / _MESSAGES)[_MESSAGES]
     slice_of = dict(zip(known["message"].to_pylist(), known["slice"].to_pylist(), strict=True))
     cuts = np.array([each.from_us for each in slices])
     numbers: dict[str, dict[str, int]] = {name: {} for name in TEXTS}
@@ -256,11 +253,11 @@ def _spill(order: Order, slices: Sequence[SliceOrder]) -> None:
             edges = np.searchsorted(place[by_slice], np.arange(len(slices) + 1)).tolist()
             with errors_naming(folder):
                 for each in slices[len(writers) :]:
-                    stream = pa.ipc.new_stream(str(folder / rows_files(each.number)[0]), kept.named(table, _ROWS))
+                    stream = pa.ipc.new_stream(str(folder / rows_files(each.number)[0]), records.named(table, _ROWS))
                     writers.append(ending.enter_context(stream))
                 for writer, first, end in zip(writers, edges[:-1], edges[1:], strict=True):
                     writer.write_table(table.slice(first, end - first))
-    kept.write(
+    records.write(
         folder / _TEXTS, {name: pa.table({name: pa.array(texts, pa.string())}) for name, texts in numbers.items()}
     )
 
@@ -278,8 +275,8 @@ def _numbered(table: pa.Table, numbers: dict[str, dict[str, int]]) -> pa.Table:
 def _spilled(order: SliceOrder) -> pa.Table:
     """Return the rows of one slice that were written out."""
     folder = order.whole.folder
-    table = kept.read(folder / rows_files(order.number)[0])[_ROWS]
-    for name, texts in kept.read(folder / _TEXTS).items():
+    table = records.read(folder / rows_files(order.number)[0])[_ROWS]
+    for name, texts in records.read(folder / _TEXTS).items():
         codes = table[name].to_numpy()
         column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes == MISSING), texts[name].combine_chunks())
         table = table.set_column(table.column_names.index(name), name, column)

@@ -14,14 +14,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from carrypost.lab.metrics.families import ONE
-from carrypost.lab.report import origins, verdict
-from carrypost.lab.report.grids import Element, TableRow, table
-from carrypost.lab.report.html import Piece
-from carrypost.lab.report.pictures import Figures
+from carrypost.lab.report import origins, papers
+from carrypost.lab.report.blocks import Element, Figures, Piece, TableRow, table
+from carrypost.lab.report.numbers import count, mean, points, share, shown
+from carrypost.lab.report.papers import Claim, beside
 from carrypost.lab.report.study import Series, Study
-from carrypost.lab.report.tables import beside
-from carrypost.lab.report.times import count, mean, points, share, shown
-from carrypost.lab.report.verdict import Claim
 
 TITLE = "Routing strategies beside The ONE"
 WHOLE_S = 43_200.1
@@ -67,7 +64,7 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
     found = {key: each for each in all_series if (key := _key(each)) in REFERENCES}
     return figures.filled(
         "baselines",
-        verdict=verdict.of_claims(_claims(study, found), all_series, WHOLE_S),
+        verdict=papers.of_claims(_claims(study, found), all_series, WHOLE_S),
         uncontended=_table(study, found, UNCONTENDED),
         contended=_table(study, found, CONTENDED),
         ran=origins.ran(all_series),
@@ -134,7 +131,7 @@ def _claims(study: Study, found: Mapping[tuple[str, str], Series]) -> list[Claim
     for (strategy, load), series in found.items():
         if load == UNCONTENDED and _whole(series):
             values, reference = study.values(ONE, series, "delivered"), REFERENCES[strategy, load].delivered
-            claims.append(verdict.quoted(
+            claims.append(papers.quoted(
                 f"without contention {_NAMES[strategy]} delivers {reference:,.0f}", _mean(values), reference, count
             ))  # fmt: skip
     return claims

@@ -13,17 +13,13 @@ import numpy as np
 from markupsafe import Markup
 
 from carrypost.lab.metrics import families
-from carrypost.lab.metrics.sightings import HOSTS, TRUE
-from carrypost.lab.report import curves, distributions, origins, plots, verdict
-from carrypost.lab.report.curves import Curve, Extent
-from carrypost.lab.report.grids import Element, TableRow, table
-from carrypost.lab.report.intervals import interval
-from carrypost.lab.report.pictures import Figures, Picture
-from carrypost.lab.report.plots import Axis, Bar, Mark
+from carrypost.lab.metrics.presence import HOSTS, TRUE
+from carrypost.lab.report import distributions, origins, papers, plots
+from carrypost.lab.report.blocks import Element, Figures, Picture, TableRow, table
+from carrypost.lab.report.numbers import NOTHING, count, interval, share, shown
+from carrypost.lab.report.papers import Claim, over_seeds
+from carrypost.lab.report.plots import Axis, Bar, Curve, Extent, Mark
 from carrypost.lab.report.study import FinishedRun, Series, Study, matched
-from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import NOTHING, count, share, shown
-from carrypost.lab.report.verdict import Claim
 from carrypost.lab.schemas import Table
 
 TITLE = "JMS for opportunistic networks: eight phones on a campus"
@@ -62,7 +58,7 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
     first = next(iter(loads.by.values()))
     return figures.filled(
         "campus",
-        verdict=verdict.of_claims(_claims(loads), all_series, WHOLE_S),
+        verdict=papers.of_claims(_claims(loads), all_series, WHOLE_S),
         contacts=_contacts(study, first),
         neighbours=_neighbours(study, first),
         by_time=_by_time(study, first),
@@ -157,8 +153,8 @@ def _claims(loads: _Loads) -> list[Claim]:
     text = f"nearly {100 * _SHARE:g} % of the messages to a topic take less than {shown(_SOON_S)}"
     slow = f"most messages to a queue, read as {100 * _SHARE:g} %, take about {shown(_QUEUE_S)}"
     return [
-        verdict.quoted(text, soon, _SHARE, share), _slower(loads),
-        verdict.quoted(slow, loads.mean(THIRD, _quantile(THIRD, _SHARE)), _QUEUE_S, shown), most, lost, far,
+        papers.quoted(text, soon, _SHARE, share), _slower(loads),
+        papers.quoted(slow, loads.mean(THIRD, _quantile(THIRD, _SHARE)), _QUEUE_S, shown), most, lost, far,
     ]  # fmt: skip
 
 
@@ -232,10 +228,10 @@ def _way(loads: _Loads) -> Element:
 # --- figures --------------------------------------------------------------------------------------------------
 def _neighbours(study: Study, series: Series) -> Picture | None:
     seeds = [distributions.ordered(study, families.NEIGHBOURS, run, "neighbours", "share") for run in series.runs]
-    curve = curves.distribution(seeds, Extent(7.0, 1.0))
+    curve = plots.distribution(seeds, Extent(7.0, 1.0))
     axes = Axis("number of neighbours, at most", 7.0), distributions.shares("share of time")
-    marks = [Mark(curves.EVERYONE, 0, _ALONE), Mark(curves.EVERYONE, 2, _TWO)]
-    return plots.plain({curves.EVERYONE: curve}, axes, "Figure 6b", "", marks)
+    marks = [Mark(plots.EVERYONE, 0, _ALONE), Mark(plots.EVERYONE, 2, _TWO)]
+    return plots.plain({plots.EVERYONE: curve}, axes, "Figure 6b", "", marks)
 
 
 def _by_time(study: Study, series: Series) -> Picture | None:
@@ -243,16 +239,16 @@ def _by_time(study: Study, series: Series) -> Picture | None:
     for run in series.runs:
         t_s, found = distributions.ordered(study, families.NEIGHBOURS_TIMELINE, run, "t", "neighbours")
         there = (t_s < _FIRST_DAY_S) & ~np.isnan(found)
-        seeds.append(curves.windows(t_s[there], found[there], _WINDOW_S))
-    curve = curves.over_time(seeds, _WINDOW_S)
+        seeds.append(plots.windows(t_s[there], found[there], _WINDOW_S))
+    curve = plots.over_time(seeds, _WINDOW_S)
     if curve is None:
         return None
     axes = Axis("time since the start (h)", _FIRST_DAY_S / _HOUR_S), Axis("neighbours of a phone, mean", 7.0)
-    return plots.plain({curves.EVERYONE: curve.scaled(_HOUR_S)}, axes, "Figure 7", "")
+    return plots.plain({plots.EVERYONE: curve.scaled(_HOUR_S)}, axes, "Figure 7", "")
 
 
 def _distribution(study: Study, of: Table, series: Series, most_s: float, unit_s: float, **equal: str) -> Curve | None:
-    found = curves.distribution(distributions.steps(study, of, series, **equal), Extent(most_s, 1.0))
+    found = plots.distribution(distributions.steps(study, of, series, **equal), Extent(most_s, 1.0))
     return None if found is None else found.scaled(unit_s)
 
 
@@ -277,7 +273,7 @@ def _spread(loads: _Loads) -> Picture | None:
     most_s = float(after_s[-1]) or 1.0
     stairs = Curve(np.append(after_s, most_s) / _HOUR_S, np.append(reached, reached[-1]))
     axes = Axis("time since publication (h)", most_s / _HOUR_S), Axis("phones that have it", 7.3)
-    return plots.curves({curves.EVERYONE: stairs}, axes, "Figure 8b", legend="")
+    return plots.curves({plots.EVERYONE: stairs}, axes, "Figure 8b", legend="")
 
 
 def _lasting(study: Study, series: Series) -> Picture | None:

@@ -2,6 +2,9 @@
 
 The paper gives no figures in its text, only trends; of its pictures, captions say what the text says of them. Each
 figure has a half for each strategy of hosts: EMMA's own, and carrypost's exchange with the same loads.
+
+A load is what a series was run with. It is known by the keys that held, not by the name of its settings, so that
+campaigns of other people's making have the same page.
 """
 
 from __future__ import annotations
@@ -9,23 +12,140 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
+from carrypost.arrays import Floats
 from carrypost.lab.metrics import families
-from carrypost.lab.report import curves, distributions, origins, plots
-from carrypost.lab.report.curves import Curve, Extent
-from carrypost.lab.report.grids import Element, TableRow, table
-from carrypost.lab.report.html import Piece
-from carrypost.lab.report.intervals import over_rows
-from carrypost.lab.report.loads import ISLAND, MODES, NON_PERSISTENT, PERSISTENT, Load, Loads, curve
-from carrypost.lab.report.pictures import Figures, Picture
-from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.study import Series, Study, matched_by
-from carrypost.lab.report.tables import over_seeds
-from carrypost.lab.report.times import MINUS, NOTHING, count, tenths
+from carrypost.lab.report import distributions, origins, plots
+from carrypost.lab.report.blocks import Element, Figures, Picture, Piece, TableRow, table
+from carrypost.lab.report.numbers import MINUS, NOTHING, count, over_rows, tenths
+from carrypost.lab.report.papers import over_seeds
+from carrypost.lab.report.plots import Axis, Curve, Extent, mean_curve
+from carrypost.lab.report.study import FinishedRun, Series, Study, matched_by
+
+EXCHANGE = "exchange"
+ISLAND = ", island"
+"""Behind the strategy of hosts that send straight to recipients that are connected."""
+PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
+MODES = (PERSISTENT, NON_PERSISTENT)
+
+
+class Load(NamedTuple):
+    """Load that a series was run with."""
+
+    strategy: str
+    """Of hosts, and whether they have islands."""
+    topic: bool
+    """True if messages have several recipients."""
+    modes: bool
+    """True if messages are of both modes; else all are persistent, and differ by priority."""
+    hosts: int
+    buffer: int
+
+    @classmethod
+    def of(cls, run: FinishedRun) -> Load | None:
+        """Return the load of a run; None: its messages are not drawn with recipients, or its hosts are not counted."""
+        known = run.in_force
+        workload: Mapping[str, Any] = next(iter(known.get("workload", [])), {})
+        settings: Mapping[str, Any] = known.get("settings", {})
+        hosts = known.get("mobility", {}).get("count")
+        if workload.get("kind") != "addressed" or not isinstance(hosts, int):
+            return None
+        island = ISLAND if settings.get("island") else ""
+        return cls(
+            settings.get("strategy", EXCHANGE) + island, workload["recipients"] != 1, workload["persistent"] < 1, hosts,
+            settings["cache_messages_max"],
+        )  # fmt: skip
+
+
+class Loads:
+    """The loads of a campaign and what became of their messages."""
+
+    def __init__(self, study: Study, all_series: Sequence[Series]) -> None:
+        self._study = study
+        self._series = {load: series for series in all_series if (load := Load.of(series.first)) is not None}
+        strategies = dict.fromkeys(load.strategy for load in self._series)
+        self.strategies = sorted(strategies, key=lambda name: name.startswith(EXCHANGE))
+        """EMMA's own first."""
+        self.hosts_most = max((load.hosts for load in self._series), default=0)
+
+    def by_buffer(self, strategy: str, *, topic: bool, modes: bool) -> dict[int, Series]:
+        """Return the series with the most hosts, by buffer."""
+        return {
+            load.buffer: self._series[load]
+            for load in sorted(self._series)
+            if load[:4] == (strategy, topic, modes, self.hosts_most)
+        }
+
+    def by_hosts(self, strategy: str, buffer: int) -> dict[int, Series]:
+        """Return the series of topics with this buffer, by the number of hosts."""
+        return {
+            load.hosts: self._series[load]
+            for load in sorted(self._series)
+            if load[:3] == (strategy, True, True) and load.buffer == buffer
+        }
+
+    def shares(self, series: Series, mode: str = "", priority: int | None = None) -> list[float]:
+        """Return, by seed, the share of recipients that got the messages of a class, by default of all classes."""
+        return [share for run in series.runs if (share := self._share(run, mode, priority)) is not None]
+
+    def _share(self, run: FinishedRun, mode: str, priority: int | None) -> float | None:
+        found = self._study.columns(families.CLASSES, run)
+        mine = np.ones(len(found["mode"]), np.bool_)
+        if mode:
+            mine &= found["mode"] == mode
+        if priority is not None:
+            mine &= found["priority"] == priority
+        recipients = float(found["recipients"][mine].sum())
+        return float(found["delivered"][mine].sum()) / recipients if recipients else None
+
+    def priorities(self, series: Series) -> list[int]:
+        """Return the priorities of its messages, the highest first."""
+        found = self._study.columns(families.CLASSES, series.first)["priority"]
+        return sorted({int(each) for each in found if each == each}, reverse=True)  # noqa: PLR0124 - not NaN
+
+    def recipients(self, run: FinishedRun) -> float:
+        """Return the number of pairs of a message and a recipient."""
+        return float(self._study.columns(families.CLASSES, run)["recipients"].sum())
+
+    def refused(self, series: Series) -> list[float]:
+        """Return, by seed, the number of messages that the full buffer of their author refused to publish."""
+        return self._study.values(families.OUTCOMES, series, "refused")
+
+    def within(self, series: Series, age_s: float) -> list[float]:
+        """Return, by seed, the share of recipients that got a message in this time."""
+        made = []
+        for run in series.runs:
+            found = self._study.columns(families.MODE_DELAYS, run)
+            soon = [
+                found["cumulative"][(found["mode"] == mode) & (found["value_ms"] <= age_s * 1_000)].max(initial=0)
+                for mode in dict.fromkeys(found["mode"].tolist())
+            ]
+            made.append(float(sum(soon)) / max(self.recipients(run), 1.0))
+        return made
+
+    def flooded(self, series: Series, age_s: float | None = None) -> list[float]:
+        """Return, by seed, the share of recipients that a flood reaches; by an age, if one is given."""
+        made = []
+        for run in series.runs:
+            found = self._study.columns(families.FLOOD, run)
+            soon = np.ones(len(found["value_ms"]), np.bool_) if age_s is None else found["value_ms"] <= age_s * 1_000
+            made.append(float(found["cumulative"][soon].max(initial=0)) / max(self.recipients(run), 1.0))
+        return made
+
+    def reached(self, series: Series, mode: str, least: Floats) -> list[Floats]:
+        """Return, by seed, the share of a mode's messages that reached at least these shares of their recipients."""
+        made = []
+        for run in series.runs:
+            found = self._study.columns(families.DELIVERY, run)
+            ratios = found["ratio"][found["mode"] == mode].astype(np.float64)
+            if len(ratios):
+                made.append((ratios[None, :] >= least[:, None] - 1e-9).mean(axis=1))
+        return made
+
 
 TITLE = "EMMA: messages to selected hosts"
 _FLOOD = "flood"
@@ -129,8 +249,8 @@ def _by_number(loads: Loads, name: str, found: Mapping[str, Mapping[int, Series]
 def _lines(loads: Loads, found: Mapping[int, Series], *, modes: bool) -> dict[str, Curve | None]:
     classes = _classes(loads, found, modes=modes)
     found = matched_by(found)
-    lines = {name: curve({x: of(series) for x, series in found.items()}) for name, of in classes.items()}
-    bound = curve({x: loads.flooded(series) for x, series in found.items()})
+    lines = {name: mean_curve({x: of(series) for x, series in found.items()}) for name, of in classes.items()}
+    bound = mean_curve({x: loads.flooded(series) for x, series in found.items()})
     return lines | {_FLOOD: None if bound is None else bound.bare()}
 
 
@@ -144,14 +264,14 @@ def _delays(study: Study, loads: Loads) -> _Shown:
         most_s = series.lifetime_s or series.first.duration_s or 1.0
         extent = Extent(most_s, 1.0)
         lines = {
-            mode: curves.distribution(distributions.steps(study, families.MODE_DELAYS, series, mode=mode), extent)
+            mode: plots.distribution(distributions.steps(study, families.MODE_DELAYS, series, mode=mode), extent)
             for mode in MODES
         }
         floods = [
             (x, shares * loads.flooded(series)[place])
             for place, (x, shares) in enumerate(distributions.steps(study, families.FLOOD, series))
         ]
-        bound = curves.distribution(floods, extent)
+        bound = plots.distribution(floods, extent)
         lines[_FLOOD] = None if bound is None else bound.bare()
         return _plot(lines, Axis("delay (s)", most_s), f"{name}: delays, {strategy}", "messages")
 

@@ -23,11 +23,10 @@ from markupsafe import Markup
 from carrypost.errors import LocalError
 from carrypost.lab.metrics import families, tables
 from carrypost.lab.metrics.records import REAL, Source
-from carrypost.lab.report import curves, distributions, plots
-from carrypost.lab.report.curves import Extent
-from carrypost.lab.report.pictures import Figures, Picture
-from carrypost.lab.report.plots import Axis
-from carrypost.lab.report.times import NOTHING, count, shown
+from carrypost.lab.report import distributions, plots
+from carrypost.lab.report.blocks import Figures, Picture
+from carrypost.lab.report.numbers import NOTHING, count, shown
+from carrypost.lab.report.plots import Axis, Extent
 from carrypost.lab.schemas import RUNS
 from carrypost.log.record import AGAIN, REDELIVERED, Kind
 from carrypost.model import address
@@ -279,7 +278,7 @@ def _received(cdf: pa.Table) -> _Received | None:
     if (most_s := x_s.max(initial=0) / 1_000) <= 0:  # Publications may be in records elsewhere.
         return None
     unit_s, unit_name = distributions.unit(most_s)
-    curve = curves.distribution([(x_s / 1_000 / unit_s, y)], Extent(most_s / unit_s, 1.0))
+    curve = plots.distribution([(x_s / 1_000 / unit_s, y)], Extent(most_s / unit_s, 1.0))
     axes = Axis(f"time from publication to reception ({unit_name})", most_s / unit_s), distributions.shares("share")
     return _Received(plots.plain({"all": curve}, axes, "delays", ""), most_s)
 

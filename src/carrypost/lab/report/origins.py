@@ -14,12 +14,11 @@ from markupsafe import Markup
 
 import carrypost
 from carrypost.lab.metrics import FAMILIES
-from carrypost.lab.metrics.origin import remarks
-from carrypost.lab.report.grids import Element, TableRow, comparison, table
-from carrypost.lab.report.html import filled, join, paragraph, tag
-from carrypost.lab.report.paper import PARAMETERS, Experiment
+from carrypost.lab.metrics.records import remarks
+from carrypost.lab.report.blocks import Element, TableRow, comparison, filled, join, paragraph, table, tag
+from carrypost.lab.report.numbers import NOTHING, count, lifetime, shown
+from carrypost.lab.report.papers import PARAMETERS, Experiment
 from carrypost.lab.report.study import Series, Study
-from carrypost.lab.report.times import NOTHING, count, lifetime, shown
 
 _PACKAGES = ("pyspark", "pyarrow", "numpy", "vl-convert-python")
 _GIVEN_BY = {

@@ -13,29 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import vl_convert
+from markupsafe import Markup
 
 from carrypost.errors import LocalError
 from carrypost.lab import folders
+from carrypost.lab.folders import AnyFolder, Folder
 from carrypost.lab.metrics.plugins import Plugin
-from carrypost.lab.objects import AnyFolder, Folder
 from carrypost.lab.report import (
-    balance,
     baselines,
     campus,
     causal,
     emma,
     field,
-    floodwatch,
     general,
     origins,
-    overlay,
+    overlay_brokers,
     overlay_clients,
-    own,
 )
+from carrypost.lab.report.blocks import STYLE, Block, Figures, contents, filled, paragraph, tag
 from carrypost.lab.report.field import FieldTest
-from carrypost.lab.report.html import STYLE, contents, filled, paragraph, tag
-from carrypost.lab.report.paper import EXPERIMENTS, SOURCES
-from carrypost.lab.report.pictures import Block, Figures
+from carrypost.lab.report.papers import EXPERIMENTS, SOURCES
 from carrypost.lab.report.study import METRICS, Series, Study
 from carrypost.lab.schemas import Table
 from carrypost.printing import many
@@ -78,7 +75,15 @@ class Page:
     """By name of the file."""
 
 
-_OVERLAY = {"overlay": overlay, "overlay_clients": overlay_clients, "balance": balance, "floodwatch": floodwatch}
+Section = Callable[[Study, Sequence[Series], Figures], Markup]
+"""Makes the part of a page about an experiment."""
+_OVERLAY: Mapping[str, tuple[str, Section]] = {
+    "overlay": (overlay_brokers.TITLE, overlay_brokers.section),
+    "overlay_clients": (overlay_clients.TITLE, overlay_clients.section),
+    "balance": (overlay_brokers.BALANCE_TITLE, overlay_brokers.balance_section),
+    "floodwatch": (overlay_clients.FLOODWATCH_TITLE, overlay_clients.floodwatch_section),
+}
+"""Title and part of each experiment of OVERLAY."""
 
 
 def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), beside: str = "") -> Page:
@@ -99,10 +104,11 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), besi
         elif paper == _ONE:
             body.append(baselines.section(study, series, figures))
         elif paper:
-            body.append(_OVERLAY[name].section(study, series, figures))
+            _, section = _OVERLAY[name]
+            body.append(section(study, series, figures))
         else:
             body.append(general.section(study, series, figures))
-        body += own.part(study, series, plugins)
+        body += general.plugins_part(study, series, plugins)
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)
     for name in gone:
         body += [tag("h2", name), paragraph("None of its runs succeeded."), *origins.failures(study, name)]
@@ -121,7 +127,7 @@ def _paper(name: str, all_series: Sequence[Series]) -> str:
         return _JOMS
     if name == "helsinki" and baselines.is_of_experiment(all_series):
         return _ONE
-    return "overlay" if name in _OVERLAY and overlay.has_brokers(all_series) else ""
+    return "overlay" if name in _OVERLAY and overlay_brokers.has_brokers(all_series) else ""
 
 
 def _title(study: Study) -> str:
@@ -129,7 +135,7 @@ def _title(study: Study) -> str:
     ordered = [EXPERIMENTS[name] for name, paper in papers.items() if paper == "causal"]
     titles = [causal.title(ordered)] if ordered else []
     titles += dict.fromkeys(
-        emma.TITLE if paper == "emma" else _OVERLAY[name].TITLE
+        emma.TITLE if paper == "emma" else _OVERLAY[name][0]
         for name, paper in papers.items()
         if paper in {"emma", "overlay"}
     )

@@ -1,10 +1,20 @@
-"""Assignments by other nodes' queues to this node: a row each, until the answer to it was sent.
+"""Messages of queues that are assigned to this node, by other nodes' queues and by its own, until they are answered.
 
-An assignment is held from the moment that it is heard of, whether its message is here or not. It ends when its message
-was acknowledged, when no program here takes it, or with the message's life. One that was given back is remembered until
-then, because the assignment may arrive again.
+`Assignments` has those of other nodes' queues: a row each, until the answer to it was sent. An assignment is held from
+the moment that it is heard of, whether its message is here or not. It ends when its message was acknowledged, when no
+program here takes it, or with the message's life. One that was given back is remembered until then, because the
+assignment may arrive again.
+
+`DemandedQueues` has the queues of other nodes that this one asked for messages, in this incarnation or an earlier one.
+Only a manager that was asked may assign something to this node. Its assignment may arrive long after the demand ended,
+and after a restart that forgot the demand itself; so the queue is remembered, in a row that is durable before the
+demand leaves. The number of the demand in an assignment is not checked against the row: a manager may name any of its
+own.
+
+`LocalTenure` is the right of a consumer on the manager's own node to a message. It is stored in the entry itself.
 """
-# The manager of a queue and the consumer may never be in contact at the same time, so that an
+
+# Rounds. The manager of a queue and the consumer may never be in contact at the same time, so that an
 # assignment, its message and the answer travel alone, out of order, and more than once. Rounds sort
 # that out: each time a manager assigns a message anew, the round grows, and an answer names the
 # round that it is for. An answer of an old round is of no use.
@@ -19,26 +29,31 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from contextlib import suppress
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from carrypost.application.control_outbox import Subject
-from carrypost.application.tables import Table
+from carrypost.application.ledger import Deadlines, Table
 from carrypost.errors import RemoteError
-from carrypost.gossip.holdings.owners import QUEUES
+from carrypost.gossip.holdings.cache import QUEUES
 from carrypost.log.events import Reason
 from carrypost.messaging import control
+from carrypost.messaging.control import ASKED_MAX, ASKED_US
+from carrypost.messaging.queues.entries import EntryState
 from carrypost.model import address
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
-    from carrypost.gossip.composite import Stored
+    from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.layer import Stored
     from carrypost.messaging.context import MessagingContext
-    from carrypost.messaging.control import Item
+    from carrypost.messaging.control import Item, Terms
+    from carrypost.messaging.queues.entries import QueueEntry
+    from carrypost.messaging.queues.manager import Manager
 
 
 class Held(enum.IntEnum):
@@ -331,3 +346,113 @@ def _manager_of(destination: str) -> NodeId:
 def _row_name(key: Key) -> bytes:
     manager, message = key
     return len(manager.encode()).to_bytes(2, "big") + manager.encode() + message
+
+
+_RENEWED_US = ASKED_US // 30
+"""A row is written again when it would last this much longer: demands are renewed much more often."""
+
+
+class DemandedQueues(Deadlines):
+    """The destinations of queues that one node asked; the one asked longest ago comes first."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger, b"M")
+
+    def add(self, destination: str, now: int) -> None:
+        """Note that a queue is asked."""
+        known_us, until_us = self._until_us.pop(destination, 0), now + ASKED_US
+        if until_us - known_us < _RENEWED_US:
+            self._until_us[destination] = known_us
+            return
+        self._put(destination, until_us)
+        if len(self._until_us) > ASKED_MAX:
+            self.forget(next(iter(self._until_us)))
+
+    def restore(self, stored: Stored, now: int) -> None:
+        """Restore the rows after a restart, the one asked longest ago first."""
+        super().restore(stored, now)
+        self._until_us = dict(sorted(self._until_us.items(), key=itemgetter(1)))
+
+
+class LocalTenure:
+    """An entry that a consumer of the manager's own node has, in one round."""
+
+    __slots__ = ("_manager", "_round", "entry")
+
+    def __init__(self, manager: Manager, entry: QueueEntry) -> None:
+        self._manager, self.entry = manager, entry
+        self._round = entry.round
+
+    @property
+    def count(self) -> int:
+        """The number of times that it was handed over."""
+        return self.entry.count
+
+    @property
+    def handed(self) -> bool:
+        """True if a program of this node may have seen it."""
+        return self.entry.count > 0
+
+    @property
+    def lease_us(self) -> int:
+        """Time until which it is assigned; 0: for good."""
+        return self.entry.lease_us
+
+    @property
+    def place(self) -> int:
+        """The place of its claim, if a consumer here was handed it."""
+        return self.entry.claim_place if self.entry.count else 0
+
+    @property
+    def doubtful(self) -> bool:
+        """True if it was handed over before a restart, and perhaps caused it."""
+        return self.entry.doubtful
+
+    def doubt(self) -> None:
+        """Note that a program ended, perhaps because of it."""
+        self.entry.doubtful = True
+
+    @property
+    def deferred_us(self) -> int:
+        """Time until which a program deferred it; 0: it did not."""
+        return self.entry.deferred_us
+
+    @property
+    def queue(self) -> str:
+        """The address of its queue."""
+        return address.queue(self.entry.queue, self.entry.receiver)
+
+    @property
+    def terms(self) -> Terms | None:
+        """Terms of its message, if it has any."""
+        return self.entry.terms
+
+    @property
+    def copy(self) -> Copy | None:
+        """The copy of its message."""
+        return self.entry.copy
+
+    @property
+    def stands(self) -> bool:
+        """True while no other node has it."""
+        return self.entry.round == self._round and self.entry.state is not EntryState.CLOSED
+
+    def runs(self, now: int) -> bool:
+        """Return True if it may be handed over: it was not reassigned."""
+        entry = self.entry
+        return self.stands and entry.state is EntryState.ASSIGNED and not 0 < entry.lease_us <= now
+
+    def keep(self, count: int, place: int, deferred_us: int) -> None:
+        """Note how often it was handed over, its place, and the time until which a program deferred it."""
+        if self.stands:
+            self.entry.count, self.entry.claim_place, self.entry.deferred_us = count, place, deferred_us
+            self.entry.write()
+
+    def done(self) -> None:
+        """Close the entry, because its consumer acknowledged it."""
+        self._manager.close(self.entry)
+
+    def release(self, *, dead: bool, error: str = "") -> None:
+        """Return the entry, because its consumer does not take it or gave up."""
+        if self.stands:
+            self._manager.requeue(self.entry, dead=dead, error=error)

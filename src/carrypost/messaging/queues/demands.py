@@ -1,7 +1,7 @@
 """Demands at this manager, of consumers here and of other nodes: rows, bounds, and withdrawn ones.
 
 A demand of another node is remembered until its deadline, also after it was withdrawn: the message that made it may
-arrive again. The number of demands is limited, for one node and for all together (`messaging.admission`). The node that
+arrive again. The number of demands is limited, for one node and for all together (`messaging.control`). The node that
 has most of them loses one first, so a node that floods uses up its own share; demands at queues that name their
 receivers have room in any case. A demand of a node's later incarnation ends those of its earlier ones, which nothing
 there waits for any more.
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.application.tables import Table
+from carrypost.application.ledger import Table
 from carrypost.errors import CarrypostError
-from carrypost.gossip.composite import Part, Stored
-from carrypost.messaging import admission
-from carrypost.messaging.incarnations import incarnation_of
+from carrypost.gossip.layer import Part, Stored
+from carrypost.messaging import control
+from carrypost.messaging.control import incarnation_of
 from carrypost.messaging.queues.entries import EntryState
 from carrypost.model import address
 from carrypost.model.ids import NodeId
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from carrypost.messaging.control import Ask, Gone, Withdraw
     from carrypost.messaging.queues.declared_queues import DeclaredQueues
     from carrypost.messaging.queues.entries import QueueEntry
-    from carrypost.messaging.queues.gaps import Gaps
-    from carrypost.messaging.queues.groups import Demand
-    from carrypost.messaging.queues.queue import Queue
+    from carrypost.messaging.queues.queue import Demand, Queue
+    from carrypost.messaging.queues.unanswered import Gaps
 
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
@@ -50,7 +49,7 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
     selector: str
     withdrawn: bool = False
     gone: tuple[int, ...] = ()
-    """Numbers of assignments that ended without an answer (`messaging.queues.gaps`)."""
+    """Numbers of assignments that ended without an answer (`messaging.queues.unanswered`)."""
     key: bytes = b""
     """Sealing key of the node that asks."""
 
@@ -63,7 +62,7 @@ class Demands(Part):
         self._table = Table(context.ledger, b"R", DemandRow)
         self._gaps, self._signed = gaps, context.keyring.signed
         self._skew_us = round(context.settings.skew_s_max * 1e6)
-        self._accounts = admission.Accounts()
+        self._accounts = control.Accounts()
         self._standing: dict[Key, tuple[Queue, Demand]] = {}
         self._withdrawn: dict[Key, int] = {}
         """Withdrawn demands, and the time until which each is remembered."""
@@ -137,7 +136,7 @@ class Demands(Part):
         # other side's claim.
         demand.heard = max(demand.heard, min(asked.heard, demand.taken))
         self._gaps.forget_known(demand, (1, demand.heard))
-        until_us = admission.deadline_us(asked.deadline_us, now, self._skew_us)
+        until_us = control.deadline_us(asked.deadline_us, now, self._skew_us)
         demand.deadline_us = max(0 if demand.deadline_us == NEVER else demand.deadline_us, until_us)
         self.due_us = min(self.due_us, demand.deadline_us)
         self.write(queue, demand)
@@ -155,8 +154,8 @@ class Demands(Part):
             self._end(*known)
         elif key in self._withdrawn:
             return
-        elif self._accounts.pay(node, admission.ITEM_UNITS, now) and self._make_room(queue, node):
-            until_us = admission.deadline_us(until_us, now, self._skew_us)
+        elif self._accounts.pay(node, control.ITEM_UNITS, now) and self._make_room(queue, node):
+            until_us = control.deadline_us(until_us, now, self._skew_us)
             self._note(key, queue)
         else:
             self._outputs.refuse("requests", node)
@@ -179,7 +178,7 @@ class Demands(Part):
             return None  # An earlier incarnation asked, and comes late.
         # The work is paid for before a selector is parsed: parsing is what a flood of demands would
         # cost this manager.
-        if not self._accounts.pay(node, admission.ITEM_UNITS + admission.SELECTOR_UNITS * len(selector), now):
+        if not self._accounts.pay(node, control.ITEM_UNITS + control.SELECTOR_UNITS * len(selector), now):
             self._outputs.refuse("requests", node)
             return None
         if not self._affords(queue, node, selector, now):
@@ -193,15 +192,15 @@ class Demands(Part):
     def _affords(self, queue: Queue, node: NodeId, selector: str, now: int) -> bool:
         """Return True if a selector is valid, and within the work per message of this node, and of all nodes."""
         weight = _weight_of(selector)
-        if weight is None or self._weights[node] + weight > admission.WEIGHT_NODE_MAX:
+        if weight is None or self._weights[node] + weight > control.WEIGHT_NODE_MAX:
             return False
         if not weight:
             return True
-        if not self._accounts.pay(node, weight * len(queue.waiting) // admission.STEPS_PER_UNIT, now):
+        if not self._accounts.pay(node, weight * len(queue.waiting) // control.STEPS_PER_UNIT, now):
             return False
         # The heaviest node gives way first, and only to a lighter one: two nodes cannot push each
         # other out in turns.
-        while not queue.is_restricted and self._weights.total() + weight > admission.WEIGHT_MAX:
+        while not queue.is_restricted and self._weights.total() + weight > control.WEIGHT_MAX:
             heaviest = max(self._weights, key=self._weights.__getitem__)
             if self._weights[heaviest] <= self._weights[node] + weight:
                 return False
@@ -217,11 +216,11 @@ class Demands(Part):
         mine = self._by_node.get(node, {})
         # Of its own demands a node may lose withdrawn ones alone: open ones are waited for by its
         # programs.
-        if len(mine) >= admission.REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
+        if len(mine) >= control.REQUESTS_NODE_MAX and not self._give_way(mine, standing=False):
             return False
-        if queue.is_restricted or sum(map(len, self._shared.values())) < admission.REQUESTS_MAX:
+        if queue.is_restricted or sum(map(len, self._shared.values())) < control.REQUESTS_MAX:
             return True
-        other = admission.greediest(self._shared, node)
+        other = control.greediest(self._shared, node)
         return other is not None and self._give_way(self._shared[other], standing=True)
 
     def _give_way(self, keys: dict[Key, None], *, standing: bool) -> bool:
@@ -329,8 +328,8 @@ class Demands(Part):
 
     def _restore(self, name: bytes, row: DemandRow, now: int) -> None:
         key = _key_of(name)
-        queue, until_us = self._queues.numbered(key[0]), admission.deadline_us(row.deadline_us, now, self._skew_us)
-        if queue is None or until_us <= now or len(self._by_node.get(key[1], ())) >= admission.REQUESTS_NODE_MAX:
+        queue, until_us = self._queues.numbered(key[0]), control.deadline_us(row.deadline_us, now, self._skew_us)
+        if queue is None or until_us <= now or len(self._by_node.get(key[1], ())) >= control.REQUESTS_NODE_MAX:
             self._table.delete(name)
             return
         self.due_us = min(self.due_us, until_us)
@@ -344,7 +343,7 @@ class Demands(Part):
         self._gaps.resume(queue.asked.name, demand, row.gone, now)
 
 
-@functools.lru_cache(maxsize=admission.REQUESTS_MAX)
+@functools.lru_cache(maxsize=control.REQUESTS_MAX)
 def _weight_of(text: str) -> int | None:
     try:
         return Selector(text).weight

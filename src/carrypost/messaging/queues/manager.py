@@ -21,30 +21,36 @@ again when there is room; meanwhile its carriers keep it. A message for a queue 
 #    lost with its receiver. With leases it is assigned again after the lease, at the price that two
 #    consumers may see it. There is no third way; the program chooses.
 # 4. An entry that ends without an answer gives its receiver back the credit that it had spent
-#    (`gaps`). Otherwise a consumer with a prefetch of one is silent for ever after one lost
+#    (`unanswered`). Otherwise a consumer with a prefetch of one is silent for ever after one lost
 #    message.
-# 5. Whatever a stranger may ask for is bounded and paid for (`messaging.admission`): demands, assignments
+# 5. Whatever a stranger may ask for is bounded and paid for (`messaging.control`): demands, assignments
 #    without an answer, looks, bytes.
 #
-# Read on: `queue` (order and policy), `groups` (selectors), `demands` (credit), `reminders` and
-# `gaps` (lost words), `receiver` (the other side), `closed` (receipts).
+# Read on: `queue` (order, policy and selectors), `demands` (credit), `unanswered` (lost words),
+# `receiver` (the other side), `entries` (receipts).
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from carrypost.gossip.composite import Part, Stored
+from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import Assigned, Reason
 from carrypost.messaging import control
 from carrypost.messaging.commands import Declare, Redelivery
-from carrypost.messaging.dead_letters import DEAD_LETTERS, history, letters_of_topic
-from carrypost.messaging.queues.closed_entries import ClosedEntries
-from carrypost.messaging.queues.declared_queues import DeclaredQueues
+from carrypost.messaging.namespace import DEAD_LETTERS, history, letters_of_topic
+from carrypost.messaging.queues.declared_queues import DeclaredQueues, LiveEntries
 from carrypost.messaging.queues.demands import Demands
-from carrypost.messaging.queues.entries import ASSIGN, HAND_OVER, OUTCOME, REMIND, EntryNotice, EntryState, QueueEntry
-from carrypost.messaging.queues.gaps import Gaps
-from carrypost.messaging.queues.live_entries import LiveEntries
-from carrypost.messaging.queues.reminders import Reminders
+from carrypost.messaging.queues.entries import (
+    ASSIGN,
+    HAND_OVER,
+    OUTCOME,
+    REMIND,
+    ClosedEntries,
+    EntryNotice,
+    EntryState,
+    QueueEntry,
+)
+from carrypost.messaging.queues.unanswered import Gaps, Reminders
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -54,10 +60,9 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.holdings.usage import Usage
+    from carrypost.gossip.holdings.eviction import Usage
     from carrypost.messaging.context import MessagingContext
-    from carrypost.messaging.queues.groups import Demand
-    from carrypost.messaging.queues.queue import Queue
+    from carrypost.messaging.queues.queue import Demand, Queue
     from carrypost.model.ids import NodeId
 
 _AFTERWARDS_US = 86_400_000_000

@@ -1,31 +1,277 @@
-"""One queue at its manager: waiting messages, demands, and the next assignment.
+"""One queue at its manager: waiting messages, demands in groups of the same selector, and the next assignment.
 
-Waiting messages are sorted by priority, then by age. Demands with the same selector are a group (`groups`), so an
-assignment examines one message per group, however long the queue is. The first of these is assigned, to the demand that
-the policy chooses among nodes that do not have too many unanswered messages.
+Waiting messages are sorted by priority, then by age. A group knows which messages it selects up to some place, so each
+message is matched against each selector once, and an assignment examines one message per group, however long the queue
+is. The first of these is assigned, to the demand that the policy chooses among nodes that do not have too many
+unanswered messages.
+
+There may be ten thousand demands for one correlation id each, one for every program that waits for a reply. They are
+not matched against each message one by one: waiting messages are found by their correlation ids, and ids that are both
+demanded and present are in a heap (`Correlated`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import heappop, heappush
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from carrypost.messaging.admission import HELD_MAX, HELD_MIN
-from carrypost.messaging.queues.groups import Correlated, Demand, Group, Party
-from carrypost.messaging.tally import Tally
+import msgspec
+
+from carrypost.messaging.control import HELD_MAX, HELD_MIN, Tally
 from carrypost.model import address
+from carrypost.model.descriptor_values import Selectable
+from carrypost.model.selector import HEADER_PREFIX, Selector
+from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from carrypost.messaging.commands import Declare
     from carrypost.messaging.queues.entries import QueueEntry
-    from carrypost.messaging.queues.groups import Policy
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 
+
+_FIELD = "JMSCorrelationID"
 _rank = attrgetter("rank")
+_FIRST, _LAST = (-inf,), (inf,)
+"""Before and after every rank."""
+
+
+class Party(msgspec.Struct, eq=False):
+    """A node that asks for messages of a queue, or has some that it did not answer yet."""
+
+    node: NodeId
+    turn: int
+    """Place of its last assignment among all assignments and demands."""
+    demands: int = 0
+    """Number of open demands."""
+    held: int = 0
+    """Number of messages that are assigned to it."""
+
+
+class Demand(msgspec.Struct, eq=False):
+    """An open demand at the manager."""
+
+    party: Party
+    number: int
+    """Number that its node gave it."""
+    group: Group
+    began: int
+    """Place among all demands, in order of arrival."""
+    turn: int
+    """Place of its last assignment among all assignments and demands."""
+    credit: int = 0
+    """Total number of messages that it takes."""
+    taken: int = 0
+    """Number of messages assigned to it. Of another node's demand, this is the number of its latest assignment."""
+    heard: int = 0
+    """Number up to which its node knows its assignments."""
+    deadline_us: int = NEVER
+    key: bytes = b""
+    """Sealing key of another node that asks."""
+    silent: bool = False
+    """True if a lease of its ended in silence: nothing is assigned to it until it is heard of again."""
+
+    @property
+    def node(self) -> NodeId:
+        """The node that asks."""
+        return self.party.node
+
+    def grant(self, credit: int, taken: int = 0) -> None:
+        """Raise the total credit, and the number of messages assigned at least; it was heard of."""
+        self.credit, self.taken, self.silent = max(self.credit, credit), max(self.taken, taken), False
+        self._note()
+
+    def count(self, turn: int) -> None:
+        """Count one more assigned message."""
+        self.taken += 1
+        self.turn = self.party.turn = turn
+        self._note()
+
+    def give_back(self) -> None:
+        """Give back the credit of a message that never reached its consumer on this node."""
+        self.taken -= 1
+        self._note()
+
+    def mark_silent(self, *, silent: bool) -> None:
+        """Mark it as silent, or as heard of again."""
+        self.silent = silent
+        self._note()
+
+    def _note(self) -> None:
+        self.group.note(self, asks=self.taken < self.credit and not self.silent)
+
+
+Policy = Callable[[Sequence[Demand], "Descriptor"], Demand]
+"""Function that chooses the demand that gets a message (`messaging.policies`)."""
+
+
+class Group:
+    """Demands with the same selector."""
+
+    __slots__ = (
+        "_correlated", "_fields", "_found", "_looked", "_selector", "asking", "correlation", "demands", "reads",
+        "selector",
+    )  # fmt: skip
+
+    def __init__(self, selector: str, correlated: Correlated, *, reads: bool) -> None:
+        self.selector = selector
+        self.reads = reads
+        """True if the nodes that ask can be given sealed messages; False for nodes without a known key."""
+        self._selector = Selector(selector) if selector else None
+        self._correlated = correlated
+        self.correlation = None if self._selector is None or not reads else correlation_asked(self._selector)
+        """The one correlation id that is demanded: waiting messages are then found by it, and not here."""
+        self._fields = HEADER_PREFIX in selector
+        """True if it may name a header field: providing these takes longer than most selectors do."""
+        self.demands: dict[tuple[NodeId, int], Demand] = {}
+        self.asking: dict[Demand, None] = {}
+        """Demands of the group that take another message."""
+        self._found: list[QueueEntry] = []
+        """Selected waiting messages, in order, as far as they were examined."""
+        self._looked: tuple[float, ...] = _FIRST
+        """Rank up to which waiting messages were examined."""
+
+    def note(self, demand: Demand, *, asks: bool) -> None:
+        """Note that a demand takes another message, or none for now."""
+        if not asks:
+            self.asking.pop(demand, None)
+        elif demand not in self.asking:
+            self.asking[demand] = None
+            if self.correlation is not None and len(self.asking) == 1:
+                self._correlated.asks(self.correlation)
+
+    def _selects(self, descriptor: Descriptor) -> bool:
+        if not self.reads and descriptor.unsealed is not None:
+            return False
+        return self._selector is None or self._selector.matches(
+            Selectable(descriptor) if self._fields else descriptor.attributes
+        )
+
+    def came(self, entry: QueueEntry) -> None:
+        """Add a waiting message."""
+        if entry.rank <= self._looked and self._selects(entry.descriptor):
+            insort(self._found, entry, key=_rank)
+
+    def went(self, entry: QueueEntry) -> None:
+        """Remove a message that waits no more."""
+        found = self._found
+        if found and found[0].rank <= entry.rank <= found[-1].rank:
+            at = bisect_left(found, entry.rank, key=_rank)
+            if found[at] is entry:
+                del found[at]
+
+    def first(self, waiting: list[QueueEntry]) -> QueueEntry | None:
+        """Return the first selected waiting message, searching for it if none is known."""
+        found = self._found
+        if not found and self._looked < _LAST:
+            for at in range(bisect_right(waiting, self._looked, key=_rank), len(waiting)):
+                if self._selects(waiting[at].descriptor):
+                    found.append(waiting[at])
+                    self._looked = waiting[at].rank
+                    break
+            else:
+                self._looked = _LAST
+        return found[0] if found else None
+
+
+def correlation_asked(selector: Selector) -> str | None:
+    """Return the one correlation id that a selector asks for; None if it asks for anything else."""
+    found = selector.equality
+    return found[1] if found is not None and found[0] == _FIELD else None
+
+
+def _correlation_of(descriptor: Descriptor) -> str | None:
+    return None if descriptor.headers is None else descriptor.headers.correlation
+
+
+class Correlated:
+    """Waiting messages of one queue by correlation id, and the groups of demands for one."""
+
+    __slots__ = ("_groups", "_heap", "_noted", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[QueueEntry]] = {}
+        """Waiting messages by correlation id, in order."""
+        self._groups: dict[str, dict[Group, None]] = {}
+        self._heap: list[tuple[tuple[int, int, int], str]] = []
+        """Ranks of the first message for each demanded id. Some do not wait, or are not demanded any more."""
+        self._noted: set[tuple[tuple[int, int, int], str]] = set()
+        """Messages in the heap, each once."""
+
+    # --- messages ------------------------------------------------------------------------------------------
+
+    def came(self, entry: QueueEntry) -> None:
+        """Add a waiting message."""
+        correlation = _correlation_of(entry.descriptor)
+        if correlation is not None:
+            insort(self._waiting.setdefault(correlation, []), entry, key=_rank)
+            self._note(correlation)
+
+    def went(self, entry: QueueEntry) -> None:
+        """Remove a message that waits no more."""
+        correlation = _correlation_of(entry.descriptor)
+        waiting = self._waiting.get(correlation or "", [])
+        at = bisect_left(waiting, entry.rank, key=_rank)
+        if correlation is None or at >= len(waiting) or waiting[at] is not entry:
+            return
+        del waiting[at]
+        if waiting:
+            self._note(correlation)
+        else:
+            del self._waiting[correlation]
+
+    # --- demands ------------------------------------------------------------------------------------------
+
+    def add(self, correlation: str, group: Group) -> None:
+        """Add a group of demands for this id."""
+        self._groups.setdefault(correlation, {})[group] = None
+
+    def remove(self, correlation: str, group: Group) -> None:
+        """Remove a group."""
+        groups = self._groups[correlation]
+        del groups[group]
+        if not groups:
+            del self._groups[correlation]
+
+    def asks(self, correlation: str) -> None:
+        """Note that a demand of a group takes another message."""
+        self._note(correlation)
+
+    def _note(self, correlation: str) -> None:
+        waiting = self._waiting.get(correlation)
+        if waiting and self._asking(correlation) and (note := (waiting[0].rank, correlation)) not in self._noted:
+            self._noted.add(note)
+            heappush(self._heap, note)
+
+    def _asking(self, correlation: str) -> list[Demand]:
+        return [demand for group in self._groups.get(correlation, ()) for demand in group.asking]
+
+    # --- assignment ----------------------------------------------------------------------------------------
+
+    def first(self, is_able: Callable[[Demand], bool]) -> tuple[QueueEntry, list[Demand]] | None:
+        """Return the first waiting message whose correlation id is demanded, and its demands that `is_able` accepts."""
+        heap, passed_over, found = self._heap, [], None
+        while heap and found is None:
+            rank, correlation = heap[0]
+            waiting, asking = self._waiting.get(correlation), self._asking(correlation)
+            if not waiting or waiting[0].rank != rank or not asking:
+                self._noted.discard(heappop(heap))
+            elif able := [each for each in asking if is_able(each)]:
+                found = waiting[0], able
+            else:
+                passed_over.append(heappop(heap))
+        for each in passed_over:
+            heappush(heap, each)
+        return found
+
+
 OWN = "$"
 """Prefix of the names of queues that a node made for itself, such as that of replies: no other node receives from
 them."""

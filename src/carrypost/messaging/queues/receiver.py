@@ -1,8 +1,8 @@
 """The receiving side of queues: consumers of this node, their demands, and the messages assigned to them.
 
 Every consumer of a queue has a demand of its own at the queue's manager, here or elsewhere, with the credit that it was
-given; the demand is renewed while the consumer is open, and withdrawn when it closes. A message is handed out when it
-was assigned and is here, in whichever order that happens.
+given (`QueueConsumer`); the demand is renewed while the consumer is open, and withdrawn when it closes. A message is
+handed out when it was assigned and is here, in whichever order that happens.
 
 A message that a program may have seen stays with this node: it comes again, flagged, to the next consumer here. A
 message that no program saw is given back when its consumer closes; after a restart, when no consumer asked for it for a
@@ -14,18 +14,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from carrypost.application.control_outbox import UnstoredItem
-from carrypost.gossip.composite import Part, Stored
+from carrypost.application.control_outbox import Subject, UnstoredItem
+from carrypost.gossip.interest.matcher import Matcher
+from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import Reason
-from carrypost.messaging import control, incarnations
-from carrypost.messaging.admission import ASSIGNED_MAX, REQUEST_US
-from carrypost.messaging.dead_letters import DEAD_LETTERS
-from carrypost.messaging.queues.assignments import Assignment, Assignments
-from carrypost.messaging.queues.demanded_queues import DemandedQueues
-from carrypost.messaging.queues.gaps import Ranges
-from carrypost.messaging.queues.queue_consumer import QueueConsumer, Returned
-from carrypost.messaging.queues.tenure import LocalTenure
-from carrypost.messaging.state import ClaimState
+from carrypost.messaging import control
+from carrypost.messaging.control import ASSIGNED_MAX, REQUEST_US
+from carrypost.messaging.namespace import DEAD_LETTERS
+from carrypost.messaging.queues.assignments import Assignment, Assignments, DemandedQueues, LocalTenure
+from carrypost.messaging.queues.unanswered import HeardNumbers, Ranges
+from carrypost.messaging.state import Claimant, ClaimState
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -33,15 +31,96 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from carrypost.application.keyring import Keyring
+    from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.messaging.claims import Claims
     from carrypost.messaging.commands import Receive
     from carrypost.messaging.context import MessagingContext
+    from carrypost.messaging.control import Item
     from carrypost.messaging.queues.entries import QueueEntry
-    from carrypost.messaging.queues.groups import Demand
     from carrypost.messaging.queues.manager import Manager
-    from carrypost.messaging.state import Claimant, Tenure
+    from carrypost.messaging.queues.queue import Demand, Queue
+    from carrypost.messaging.state import Tenure
+    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
+
+
+class Returned:
+    """Messages that consumers of queues missed or gave back, until the receiver processes them."""
+
+    __slots__ = ("late", "tenures", "unserved")
+
+    def __init__(self) -> None:
+        self.unserved: list[QueueConsumer] = []
+        """Consumers that missed a message, and take another one instead."""
+        self.tenures: list[Tenure] = []
+        """Messages that sessions gave back."""
+        self.late: list[QueueConsumer] = []
+        """Consumers whose programs answered after a lease: they live, and their managers take them for silent."""
+
+
+class QueueConsumer(Claimant, Subject):
+    """A consumer of a queue: its demand, and the messages that wait for it."""
+
+    __slots__ = (
+        "_keyring", "_matcher", "_returned", "asking", "credit", "deadline_us", "heard", "local", "manager", "queue",
+        "selector",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, asked: Receive, manager: NodeId, limits: Limits, returned: Returned, *, keyring: Keyring
+    ) -> None:
+        super().__init__(number, asked.destination, address.name_of(asked.destination) or asked.destination)
+        found = address.address(asked.destination)
+        assert found is not None  # A program named it, and it was found to be a queue.
+        self.queue, self.manager = found.name, manager
+        """The name of its queue, and the node that manages it."""
+        self.selector = asked.selector or ""
+        # Dead letters keep the destination that they were sent to.
+        self._matcher = Matcher((pattern.entry(".*", asked.selector, limits=limits),), limits, own=True)
+        self._returned, self._keyring = returned, keyring
+        self.credit = 0
+        """Total number of messages that it takes."""
+        self.heard = HeardNumbers()
+        self.deadline_us = 0
+        """Time until which its demand was last extended."""
+        self.asking = False
+        """True if an item to the manager is on its way to the post."""
+        self.local: tuple[Queue, Demand] | None = None
+        """Demand of the consumer, if this node is the manager."""
+
+    @property
+    def destination(self) -> str:
+        """The address of its queue."""
+        return self.pattern
+
+    def selects(self, descriptor: Descriptor) -> bool:
+        """Return True for a message of its queue that it takes."""
+        return not self.selector or self._matcher.matches(descriptor)
+
+    def miss(self) -> None:
+        """Note that the consumer does not get a message that was assigned to it."""
+        self._returned.unserved.append(self)
+
+    def answer_late(self) -> None:
+        """Note that its program acknowledged or returned a message after its lease."""
+        self._returned.late.append(self)
+
+    def give_back(self, tenure: Tenure) -> None:
+        """Return a message that none of its sessions has any more."""
+        self._returned.tenures.append(tenure)
+
+    def item(self) -> Item | None:
+        """Return the demand to send to the manager; None if the consumer is closed."""
+        self.asking = False
+        if self.ended:
+            return None
+        return control.Ask(
+            self.queue, self.number, self.credit, self.deadline_us, self.selector, self.heard.through,
+            self._keyring.public,
+        )  # fmt: skip
+
 
 _IDLE_US = 60_000_000
 """Time after a restart for which assigned messages wait for a consumer before they are given back."""
@@ -61,7 +140,7 @@ class Receiver(Part):
         )
         self._assignments = Assignments(context)
         self._incarnation = context.incarnation
-        self._demand = incarnations.last_before(context.incarnation)
+        self._demand = control.last_before(context.incarnation)
         self._open: dict[int, QueueConsumer] = {}
         """Open consumers by the numbers of their demands."""
         self._asked = DemandedQueues(context.ledger)
@@ -273,7 +352,7 @@ class Receiver(Part):
     def _accept(self, assignment: Assignment, queue: str, copy: Copy | None, now: int) -> None:
         """Take a message of a queue that was assigned to this node, whether it is here or not."""
         self._want(assignment.queue)
-        if incarnations.incarnation_of(assignment.demand) != self._incarnation:
+        if control.incarnation_of(assignment.demand) != self._incarnation:
             # An earlier incarnation asked for it, and no consumer waits for more.
             assignment.release_us = now + _IDLE_US
             self._withdraw(assignment.manager, queue, assignment.demand, now + REQUEST_US)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from carrypost.model.selector import bounds, closures, printing
-from carrypost.model.selector.fault import BOUND, NAMES, TYPE, Fault, shortened
-from carrypost.model.selector.parser import parse
-from carrypost.model.selector.tokens import END, NAME, STRING, tokens
+from carrypost.model.selector import evaluation, syntax
+from carrypost.model.selector.evaluation import Properties
+from carrypost.model.selector.syntax import parse
+from carrypost.model.selector.tokens import BOUND, END, NAME, NAMES, STRING, TYPE, Fault, shortened, tokens
 from carrypost.model.selector.tree import Node, weight
-from carrypost.model.selector.values import Properties
 
 _WHITESPACE: Final = " \t\f\r\n"
 
@@ -35,10 +34,10 @@ class Selector:
             raise fault.exception(text) from None
         self.weight: Final = 0 if tree is None else weight(tree)
         """Largest number of steps of an evaluation."""
-        if self.weight > bounds.STEPS_MAX:
-            reason = f"an evaluation could take {self.weight:,} steps; {bounds.STEPS_MAX:,} are allowed"
+        if self.weight > syntax.STEPS_MAX:
+            reason = f"an evaluation could take {self.weight:,} steps; {syntax.STEPS_MAX:,} are allowed"
             raise Fault(None, f"{reason}; LIKE with '_' between two '%' costs most", BOUND).exception(text)
-        self._condition: Final = closures.everything if tree is None else closures.condition(tree)
+        self._condition: Final = evaluation.everything if tree is None else evaluation.condition(tree)
         self._normal_form: str | None = None
 
     def matches(self, properties: Properties) -> bool:
@@ -64,7 +63,7 @@ class Selector:
     def __str__(self) -> str:
         if self._normal_form is None:
             tree = _parsed(self.text)  # Read again: a tree takes as much memory as all the rest, and few are printed.
-            self._normal_form = "" if tree is None else printing.printed(tree)
+            self._normal_form = "" if tree is None else syntax.printed(tree)
         return self._normal_form
 
     def __repr__(self) -> str:
@@ -83,6 +82,6 @@ class Selector:
 def _parsed(text: str) -> Node | None:
     if not isinstance(text, str):
         raise Fault(None, f"a selector must be a str, not {type(text).__name__}", TYPE)
-    if len(text) > bounds.TEXT_MAX:
-        raise Fault(None, f"a text of {len(text):,} characters; {bounds.TEXT_MAX:,} are allowed", BOUND)
+    if len(text) > syntax.TEXT_MAX:
+        raise Fault(None, f"a text of {len(text):,} characters; {syntax.TEXT_MAX:,} are allowed", BOUND)
     return parse(text) if text.strip(_WHITESPACE) else None

@@ -38,14 +38,12 @@ import msgspec
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, NodeError, StateError
-from carrypost.gossip.wire.payloads import assemble_payload
+from carrypost.gossip.wire.codec import assemble_payload
 from carrypost.log.journal import PIECE, Batch, Key, PieceOf, Value
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
-from carrypost.node.store import rows, schema
-from carrypost.node.store.reserve import Reserve
-from carrypost.node.store.room import Item
-from carrypost.node.store.writer import Writer
+from carrypost.node.store import tables
+from carrypost.node.store.writer import Item, Reserve, Writer
 
 RECENT_BYTES_MAX = 4 * 1024 * 1024
 _PUT_BYTES = 512
@@ -96,7 +94,7 @@ class _Recent:
 class Store:
     """The store of one node on its disk."""
 
-    def __init__(self, path: Path, directory: rows.Directory, reader: sqlite3.Connection, writer: Writer) -> None:
+    def __init__(self, path: Path, directory: tables.Directory, reader: sqlite3.Connection, writer: Writer) -> None:
         self.path = path
         self._directory = directory
         self._reader = reader
@@ -121,21 +119,21 @@ class Store:
             return cls._opened(path, wake)
         except NodeError as error:
             # A full disk does not even let a store be opened that was cut off: the reserve is for that, too.
-            if not schema.is_full(error.__cause__, path) or not Reserve(path).give_up():
+            if not tables.is_full(error.__cause__, path) or not Reserve(path).give_up():
                 raise
         return cls._opened(path, wake)
 
     @classmethod
     def _opened(cls, path: Path, wake: Callable[[], object]) -> Store:
         with contextlib.ExitStack() as failed:
-            connection = failed.enter_context(contextlib.closing(schema.open_writer(path)))
+            connection = failed.enter_context(contextlib.closing(tables.open_writer(path)))
             try:
-                directory = rows.Directory(connection)
-                reader = schema.connect(path, cache_bytes=_READER_CACHE_BYTES)
+                directory = tables.Directory(connection)
+                reader = tables.connect(path, cache_bytes=_READER_CACHE_BYTES)
                 failed.enter_context(contextlib.closing(reader)).execute("PRAGMA query_only = ON")
                 writer = Writer(connection, path, directory, wake)
             except (sqlite3.Error, OSError) as error:
-                raise NodeError(schema.explained(error, path)) from error
+                raise NodeError(tables.explained(error, path)) from error
             failed.pop_all()
         return cls(path, directory, reader, writer)
 
@@ -144,11 +142,11 @@ class Store:
     def state(self) -> Iterator[tuple[Key, Value]]:
         """Yield everything on disk except payloads, to restore a host from. Call it before the first `submit`."""
         try:
-            yield from rows.state(self._reader)
+            yield from tables.state(self._reader)
         except sqlite3.Error as error:
-            raise NodeError(schema.explained(error, self.path)) from error
+            raise NodeError(tables.explained(error, self.path)) from error
         except (DecodeError, ValueError) as error:
-            raise NodeError(schema.damaged(self.path, f"a row does not decode: {error}")) from error
+            raise NodeError(tables.damaged(self.path, f"a row does not decode: {error}")) from error
 
     # --- batches -------------------------------------------------------------------------------------------
 
@@ -288,13 +286,13 @@ class Store:
     def status(self) -> dict[str, object]:
         """Return sizes and counts, for people."""
         nbytes = 0
-        for file in (self.path, schema.wal(self.path)):
+        for file in (self.path, tables.wal(self.path)):
             with contextlib.suppress(OSError):
                 nbytes += file.stat().st_size
         return {
             "path": str(self.path),
             "bytes": nbytes,
-            "free_bytes": schema.free_bytes(self.path),
+            "free_bytes": tables.free_bytes(self.path),
             "names": len(self._directory.entries),
             "reserve": self._writer.room.reserve.whole,
             "unanswered": len(self._open),

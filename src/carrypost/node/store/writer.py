@@ -1,17 +1,34 @@
-"""The thread that writes batches to disk.
+"""The thread that writes batches to disk, and the room there: how many bytes of new messages the disk takes.
 
-It commits everything that is queued as one transaction. If that fails, the batches are tried one by one, in order; the
-first that cannot be written is answered as lost, and with it every other batch of its *epoch*: those submitted before
-the loop's thread knew of the loss, which may build on rows that are not there. The loop's thread begins a new epoch
-when it fetches the answer, and informs the host of all of them (`Store.answers`); the writer skips them in silence.
+The writer commits everything that is queued as one transaction. If that fails, the batches are tried one by one, in
+order; the first that cannot be written is answered as lost, and with it every other batch of its *epoch*: those
+submitted before the loop's thread knew of the loss, which may build on rows that are not there. The loop's thread
+begins a new epoch when it fetches the answer, and informs the host of all of them (`Store.answers`); the writer skips
+them in silence.
 
-A batch that finds no room is tried again with that of the reserve (`carrypost.node.store.room`). The log is emptied
-into the store before it is longer than the reserve, so that giving up the reserve always leaves room to empty it.
+A batch that finds no room is tried again with that of the reserve, a file that only takes up room, to be given up when
+the disk is full: even deleting needs some. The log is emptied into the store before it is longer than the reserve, so
+that giving up the reserve always leaves room to empty it. `DiskWatch` reports when the disk no longer accepts messages,
+and when it does again: once each.
 """
+
+# The problem. Consuming is the only way to make room, and it needs some itself: for records of what
+# was handed over and acknowledged, for items that queues send to other nodes, and for the log,
+# through which every commit goes, deletions included. A node that fills its disk to the last byte
+# can therefore never get out again: its messages cannot even be deleted.
+#
+# The way chosen. The host is told how many bytes of new messages the disk takes (`Host.room`), and
+# refuses further ones while there is still room for the reserve and for the log beside it. So the
+# store never grows until the disk is full. Room freed by deletions stays inside the store's file,
+# and counts.
+#
+# Others may fill the disk nevertheless. Then a write that fails is tried again with the room of the
+# reserve, which is taken back as soon as there is room again.
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import sqlite3
@@ -21,14 +38,196 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 import msgspec
 
-from carrypost.log.journal import SEALING, Durability
-from carrypost.node.store import schema
-from carrypost.node.store.reserve import RESERVE_BYTES
-from carrypost.node.store.room import Item, Room
-from carrypost.node.store.rows import Directory, Transaction, merged
+from carrypost.log.journal import SEALING, Batch, Durability
+from carrypost.model.times import MICROSECONDS, NEVER
+from carrypost.node.store import tables
+from carrypost.node.store.tables import Directory, Transaction, free_bytes, merged
+
+RESERVE_BYTES = 2 * 1024 * 1024
+_MARGIN_BYTES = 512 * 1024
+_MARGIN_RATIO = 4
+"""Room that is left beside it for the log, or that part of what there is: otherwise it would be given up at once."""
+
+
+class Reserve:
+    """The reserve beside one store."""
+
+    def __init__(self, store: Path) -> None:
+        self.path = store.with_name(store.name + ".reserve")
+        self.held_bytes = 0
+        """Room that it takes now, which is less than all of it if the disk has no more."""
+        with contextlib.suppress(OSError):
+            self.held_bytes = min(self.path.stat().st_size, RESERVE_BYTES)
+
+    @property
+    def whole(self) -> bool:
+        """True if it has its full size."""
+        return self.held_bytes == RESERVE_BYTES
+
+    def make(self) -> bool:
+        """Take the room, or as much of it as the disk has; return True if all of it is held. Never raises."""
+        if self.whole:
+            return True
+        room = self.held_bytes + free_bytes(self.path)
+        nbytes = min(RESERVE_BYTES, room - min(_MARGIN_BYTES, room // _MARGIN_RATIO))
+        if nbytes > self.held_bytes:
+            try:
+                self._fill(nbytes)
+            except OSError:
+                self.give_up()
+            else:
+                self.held_bytes = nbytes
+        return self.whole
+
+    def _fill(self, nbytes: int) -> None:
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            if hasattr(os, "posix_fallocate"):
+                # Zeroes that are only written might be packed by the file system until they take no room.
+                os.posix_fallocate(handle, 0, nbytes)
+            else:
+                os.write(handle, bytes(nbytes))
+            os.ftruncate(handle, nbytes)
+        finally:
+            os.close(handle)
+
+    def give_up(self) -> bool:
+        """Release the room; return True if there was any."""
+        self.held_bytes = 0
+        try:
+            self.path.unlink()
+        except OSError:
+            return False
+        return True
+
+
+LOG_BYTES = tables.CHECKPOINT_PAGES * tables.PAGE_BYTES
+"""Size at which the log is emptied."""
+_LAST_BYTES = RESERVE_BYTES // 2
+"""Room below which the disk takes not even messages without a payload."""
+_SHORT_BYTES = 8 * RESERVE_BYTES
+"""Free room below which the log is kept short: others may fill the disk at any moment."""
+_AMPLE_BYTES = 128 * RESERVE_BYTES
+"""Free room above which the room inside the store does not matter."""
+
+
+class Item(NamedTuple):
+    """A batch on its way to the disk."""
+
+    batch: Batch
+    epoch: int
+    nbytes: int
+
+
+class Room:
+    """The room for one store. It belongs to the writer's thread, but for `messages_bytes` and `Reserve.whole`."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.reserve = Reserve(path)
+        self._connection = connection
+        self._path = path
+        self._short = False
+        self._spare_bytes = 0
+        """Room inside the store and its log after the last transaction; 0 if it does not matter."""
+        self.reserve.make()
+        self.measure()
+
+    def messages_bytes(self, unwritten_bytes: int) -> int:
+        """Return how many bytes of new messages the disk takes beside this much that is not written yet.
+
+        Free space, less the reserve and the room of the log. 0 while the reserve has what everything else needs; less
+        than 0 if not even that is left.
+        """
+        left_bytes = tables.free_bytes(self._path) + self._spare_bytes + self.reserve.held_bytes - unwritten_bytes
+        room_bytes = left_bytes - RESERVE_BYTES - LOG_BYTES
+        return max(room_bytes, 0) if left_bytes >= _LAST_BYTES else room_bytes
+
+    def measure(self) -> None:
+        """Find the room inside the store, where the disk is short of room."""
+        free_bytes = tables.free_bytes(self._path)
+        self._limit_log(short=free_bytes < _SHORT_BYTES)
+        self._spare_bytes = 0
+        if free_bytes < _AMPLE_BYTES:
+            with contextlib.suppress(sqlite3.Error, OSError):
+                self._spare_bytes = self._inside_bytes()
+
+    def _pages(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _inside_bytes(self) -> int:
+        """Return the room that is free inside the store.
+
+        The log's size counts if the store has all of its pages already: otherwise emptying the log takes room first.
+        """
+        own_bytes, pages = self._path.stat().st_size, self._pages("page_count")
+        spare_bytes = own_bytes - (pages - self._pages("freelist_count")) * tables.PAGE_BYTES
+        if pages * tables.PAGE_BYTES <= own_bytes:
+            spare_bytes += tables.wal(self._path).stat().st_size
+        return spare_bytes
+
+    def make(self) -> bool:
+        """Make room for a batch that found none; return True if there was a reserve.
+
+        The reserve is given up, and the log emptied, so that it is used from its start.
+        """
+        given = self.reserve.give_up()
+        self.empty_log()
+        return given
+
+    def mend(self) -> None:
+        """Restore the reserve as soon as there is room; the log returns what it does not need."""
+        if not os.path.lexists(self._path):
+            return
+        if not self.reserve.make():
+            self.empty_log()
+            self.reserve.make()
+        self.measure()
+
+    def empty_log(self) -> bool:
+        """Write the log into the store and truncate it; return True if that succeeded."""
+        try:
+            return not self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error:
+            return False
+
+    def _limit_log(self, *, short: bool) -> None:
+        """Let the log be short in time before the disk is full."""
+        if short is not self._short:
+            tables.limit_log(self._connection, short=short)
+            self._short = short
+
+
+LOOK_US = 2 * MICROSECONDS
+"""Time without a shortage after which it is over: a disk at the brink would otherwise be reported all the time."""
+_log = logging.getLogger("carrypost.node")
+
+
+class DiskWatch:
+    """Observer of the room for one store."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._over_us = NEVER
+        """Time at which a shortage is over if there is none any more by then; `NEVER` if there was none."""
+
+    def update(self, room_bytes: int, now: int) -> None:
+        """Process how many bytes of new messages the disk takes."""
+        if room_bytes <= 0 and self._over_us == NEVER:
+            _log.warning(
+                "the disk is full: the store %s cannot grow; free some space; until then sends fail, and messages "
+                "carried for others are evicted",
+                self._path,
+            )
+        if room_bytes <= 0 or (room_bytes < LOG_BYTES and self._over_us != NEVER):
+            self._over_us = now + LOOK_US
+        elif now >= self._over_us:
+            self._over_us = NEVER
+            _log.warning("the store %s can be written again, and messages are accepted again", self._path)
+
 
 GROUP_BYTES_MAX = 1024 * 1024
 """Largest transaction in bytes, so that answers keep coming and the log stays short."""
@@ -68,7 +267,7 @@ class Writer:
         self.room = Room(connection, path)
         self._connection = connection
         self._path = path
-        self._names = str(path), str(schema.wal(path))
+        self._names = str(path), str(tables.wal(path))
         self._wal_bytes = 0
         # Unix goes on writing to files that were removed or replaced, and the next start finds nothing of it.
         self._files = self._look()
@@ -181,11 +380,11 @@ class Writer:
                     self.room.empty_log()
                 self._commit(transaction, items)
         except Exception as error:  # noqa: BLE001 - whatever it is: the batch is not on disk, and the thread goes on
-            self._full = schema.is_full(error, self._path)
+            self._full = tables.is_full(error, self._path)
             with contextlib.suppress(sqlite3.Error):
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-            return schema.explained(error, self._path)
+            return tables.explained(error, self._path)
         self.counters.batches += len(items)
         return None
 

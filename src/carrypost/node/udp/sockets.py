@@ -1,23 +1,217 @@
-"""Sockets as a node needs them, and sentences for people if the system refuses one.
+"""Sockets as a node needs them, the addresses of links, and static peers, which are reached by unicast.
+
+Addresses are text for the host and for people, and tuples for sockets: ``10.0.0.5:40001`` and ``[fe80::1%eth0]:40001``.
+An IPv6 address of the link says on which interface it is meant; its name stands in the text, its number in the tuple,
+because numbers change when interfaces come and go.
+
+The names of static peers are resolved by a thread, at intervals, because a node that moves from network to network
+finds other addresses behind them. A failure is logged once and retried; until then the last address is used, because a
+network without a name server may still have the node. Of several addresses the one that answers is kept.
 
 A node has one *own* socket per address family: it sends everything, so the source of an announcement is where unicast
 is received. It is bound to a port of its own, which it does not share. And it has one *listening* socket per interface
 and means, bound to the group or broadcast address and to the port that all nodes of a link share, with address reuse:
 several nodes can run on one machine.
+
+asyncio's own datagram endpoints read one datagram per turn of the loop into a buffer of 256 KiB and lose most of a
+burst. Here the loop only signals that a socket is readable; then up to `BATCH` datagrams are read at once, about as
+fast as a dedicated thread would. Loops that cannot watch sockets get an endpoint on the same socket.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import errno
+import logging
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 
-from carrypost.errors import NodeError
-from carrypost.node.udp.addresses import SocketAddress
+from carrypost.errors import ConfigError, NodeError
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
+"""An address as sockets take and give it."""
+PORT_MAX = 65_535
+
+
+def address_text(address: SocketAddress, interface_names: Mapping[int, str]) -> str:
+    """Return the address as the host and people see it."""
+    if len(address) == 2:  # noqa: PLR2004 - IPv4 has two parts
+        return f"{address[0]}:{address[1]}"
+    host, port, _, scope = address
+    if scope:
+        return f"[{host}%{interface_names.get(scope, scope)}]:{port}"
+    return f"[{host}]:{port}"
+
+
+def split(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port``; raises `ValueError` for anything else."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""  # An IPv6 address without brackets: which colon is before the port?
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
+        raise ValueError(f"not an address such as 10.0.0.5:17232 or [fe80::1%eth0]:17232: {text!r}")
+    return host, int(port)
+
+
+def literal(host: str, port: int) -> SocketAddress | None:
+    """Return the address, if the host is written as a number; None if it is a name.
+
+    Raises `OSError` if it is meant on an interface that is not there.
+    """
+    number, _, zone = host.partition("%")
+    if not zone and (plain := _plain(socket.AF_INET, number)):
+        return plain, port
+    if plain := _plain(socket.AF_INET6, number):
+        return plain, port, 0, _scope(zone) if zone else 0
+    return None
+
+
+def socket_address(text: str) -> SocketAddress:
+    """Return the address of a numeric text; raises `ValueError` if it is not one, `OSError` as `literal` does."""
+    address = literal(*split(text))
+    if address is None:
+        raise ValueError(f"a name, not a number: {text!r}")
+    return address
+
+
+def family(address: SocketAddress) -> socket.AddressFamily:
+    """Return the address family: IPv4 or IPv6."""
+    return socket.AF_INET if len(address) == 2 else socket.AF_INET6  # noqa: PLR2004 - IPv4 has two parts
+
+
+def _scope(zone: str) -> int:
+    number = int(zone) if zone.isascii() and zone.isdigit() else socket.if_nametoindex(zone)
+    if number >= 1 << 32:
+        raise OSError("no interface has that number")
+    return number
+
+
+def _plain(kind: socket.AddressFamily, number: str) -> str:
+    """Return the number as the system writes it; empty if it is none."""
+    try:
+        return socket.inet_ntop(kind, socket.inet_pton(kind, number))
+    except (OSError, ValueError):
+        return ""
+
+
+RESOLVE_S = 60.0
+"""Interval at which names are resolved again."""
+RETRY_S = 10.0
+"""Delay before they are resolved again after a failure."""
+PEERS_MAX = 256
+_log = logging.getLogger("carrypost.udp")
+
+
+class StaticPeer:
+    """A node that the settings name."""
+
+    __slots__ = ("address", "heard_s", "host", "port", "text", "troubled")
+
+    def __init__(self, text: str) -> None:
+        try:
+            self.host, self.port = split(text)
+        except ValueError as error:
+            raise ConfigError(f"udp.peers: {error}") from None
+        self.text = text
+        self.address: SocketAddress | None = None
+        """None: not known yet."""
+        self.heard_s = float("-inf")
+        """Time at which it last sent something to this node."""
+        self.troubled = False
+        """True if it was logged that it cannot be resolved."""
+
+
+class StaticPeers:
+    """All nodes that the settings name; raises `ConfigError` for a text that is no address."""
+
+    def __init__(self, texts: Iterable[str], errors: Counter[str], known: Iterable[StaticPeer] = ()) -> None:
+        before = {peer.text: peer for peer in known}
+        self.peers = [before.get(text) or StaticPeer(text) for text in dict.fromkeys(texts)]
+        if len(self.peers) > PEERS_MAX:
+            raise ConfigError(f"udp.peers: at most {PEERS_MAX} peers, not {len(self.peers)}")
+        self._errors = errors
+
+    @property
+    def known(self) -> dict[SocketAddress, StaticPeer]:
+        """Static peers whose address is known."""
+        return {peer.address: peer for peer in self.peers if peer.address is not None}
+
+    async def resolve(self, families: Collection[int], changed: Callable[[], None]) -> bool:
+        """Resolve all names at once, and call `changed` for each new address; return True if all are known now."""
+        await asyncio.gather(*(self._resolve(peer, families, changed) for peer in self.peers))
+        return not any(peer.troubled for peer in self.peers)
+
+    async def _resolve(self, peer: StaticPeer, families: Collection[int], changed: Callable[[], None]) -> None:
+        before = peer.address
+        try:
+            peer.address = _written(peer, families) or await _named(peer, families)
+            peer.troubled = False
+        except (OSError, ValueError) as error:  # ValueError: what cannot be a name at all
+            self._errors["resolve"] += 1
+            if not peer.troubled:
+                _log.warning("static peer %s cannot be resolved, trying again: %s", peer.text, error)
+                peer.troubled = True
+        if peer.address != before:
+            changed()
+
+
+def _written(peer: StaticPeer, families: Collection[int]) -> SocketAddress | None:
+    """Return the address, if it is written as a number."""
+    address = literal(peer.host, peer.port)
+    if address is not None and family(address) not in families:
+        raise OSError("this machine does not support that version of IP")
+    return address
+
+
+async def _named(peer: StaticPeer, families: Collection[int]) -> SocketAddress:
+    """Return one of the addresses behind the name: the same as before, unless nothing was heard from there."""
+    found = [address for address in await _looked_up(peer.host, peer.port) if family(address) in families]
+    if not found:
+        raise OSError("no address that this machine could reach")
+    if peer.address not in found:
+        return found[0]
+    silent = time.monotonic() - peer.heard_s > RESOLVE_S
+    return found[(found.index(peer.address) + silent) % len(found)]
+
+
+async def _looked_up(host: str, port: int) -> list[SocketAddress]:
+    """Return the system's addresses for a name.
+
+    In a thread that nothing waits for at the end: without a name server it may take a minute, and the loop's own
+    threads would keep the process alive for so long.
+    """
+    answer: Future[list[SocketAddress]] = Future()
+    answer.set_running_or_notify_cancel()  # The caller may give up; the thread goes on, and its answer is dropped.
+
+    def ask() -> None:
+        try:
+            answer.set_result(_addresses(host, port))
+        except (OSError, ValueError) as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="carrypost-names", daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
+def _addresses(host: str, port: int) -> list[SocketAddress]:
+    found: list[SocketAddress] = []
+    for kind, _, _, _, (number, *rest) in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        if kind == socket.AF_INET6:
+            found.append((str(number), port, 0, int(rest[2])))
+        elif kind == socket.AF_INET:
+            found.append((str(number), port))
+    return found
+
 
 LINUX = sys.platform == "linux"
 # Numbers of Linux that Python does not have, or not in every version.
@@ -237,3 +431,67 @@ def _refused(error: OSError, port: int, setting: str) -> NodeError:
             f"{what} is in use by another program or node: stop it, or choose another port; 0 takes any free one"
         )
     return NodeError(f"{what} cannot be opened: {error.strerror or error}; see `carrypost doctor`")
+
+
+BATCH = 128
+"""Number of datagrams that are read before other sockets have their turn."""
+Raw = list[tuple[bytes, SocketAddress]]
+"""Datagrams and where they came from."""
+Deliver = Callable[[Raw], None]
+Failed = Callable[[OSError], object]
+
+
+async def read(made: socket.socket, nbytes: int, deliver: Deliver, failed: Failed) -> Callable[[], None]:
+    """Pass on all datagrams that arrive from now on, each cut off after `nbytes` bytes.
+
+    Returns a function that ends that and closes the socket.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_reader(made, drain, made, nbytes, deliver, failed)
+    except NotImplementedError:
+        transport, _ = await loop.create_datagram_endpoint(lambda: _Collector(loop, deliver, failed), sock=made)
+        return transport.close
+
+    def close() -> None:
+        loop.remove_reader(made)
+        made.close()
+
+    return close
+
+
+def drain(made: socket.socket, nbytes: int, deliver: Deliver, failed: Failed) -> None:
+    """Read what is there now, up to a batch."""
+    receive, raw = made.recvfrom, []
+    try:
+        for _ in range(BATCH):
+            raw.append(receive(nbytes))  # noqa: PERF401 - what was read before an error is kept
+    except (BlockingIOError, InterruptedError):
+        pass
+    except OSError as error:
+        failed(error)
+    if raw:
+        deliver(raw)
+
+
+class _Collector(asyncio.DatagramProtocol):
+    """Collects what comes in one turn of the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, deliver: Deliver, failed: Failed) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._failed = failed
+        self._raw: Raw = []
+
+    def datagram_received(self, data: bytes, addr: SocketAddress) -> None:
+        if not self._raw:
+            self._loop.call_soon(self._hand_over)
+        self._raw.append((data, addr))
+
+    def error_received(self, exc: Exception) -> None:
+        if isinstance(exc, OSError):
+            self._failed(exc)
+
+    def _hand_over(self) -> None:
+        raw, self._raw = self._raw, []
+        self._deliver(raw)

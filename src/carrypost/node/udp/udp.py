@@ -4,8 +4,8 @@ Announcements leave by every means on every interface and to every static peer, 
 of them work: access points drop multicast, drivers lose broadcasts, machines have no IPv6. Datagrams that arrive show
 which means work; other broadcasts use as few means as reach every node heard lately.
 
-This module joins the others: `sockets` makes sockets, `channels` plans them, `readers` and `outlet` move bytes,
-`intake` decides what is accepted, `aliases` which addresses are the same node. No fault of a datagram, an interface or
+This module joins the others: `sockets` makes sockets and reads from them, `channels` plans them and sends through them,
+`intake` decides what is accepted and which addresses are the same node. No fault of a datagram, an interface or
 a peer raises once the node runs: it is counted, shown by `status` and logged once.
 """
 
@@ -21,15 +21,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from carrypost.errors import ConfigError, NodeError
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import channels as ch
-from carrypost.node.udp import interfaces, sockets
-from carrypost.node.udp.addresses import SocketAddress, address_text, family, socket_address
-from carrypost.node.udp.channels import LATELY_S, Channel, ChannelPlan, Means, Target
+from carrypost.node.udp import channels, sockets
+from carrypost.node.udp.channels import LATELY_S, Channel, ChannelPlan, Interface, Means, Outlet, Target, UdpTraffic
 from carrypost.node.udp.intake import Intake
-from carrypost.node.udp.interfaces import Interface
-from carrypost.node.udp.outlet import Outlet, UdpTraffic
-from carrypost.node.udp.readers import Raw, read
-from carrypost.node.udp.statics import RESOLVE_S, RETRY_S, StaticPeers
+from carrypost.node.udp.sockets import (
+    RESOLVE_S,
+    RETRY_S,
+    Raw,
+    SocketAddress,
+    StaticPeers,
+    address_text,
+    family,
+    read,
+    socket_address,
+)
 from carrypost.security import packets
 from carrypost.security.packets import Packets
 
@@ -99,7 +104,7 @@ class Udp:
         Having no interface is not an error.
         """
         settings, loop = self.settings, asyncio.get_running_loop()
-        means = ch.enabled(settings)
+        means = channels.enabled(settings)
         self._statics = StaticPeers(settings.peers, self._traffic.errors)
         self._check(self._statics)
         try:
@@ -115,7 +120,7 @@ class Udp:
                 self._own_ports[kind] = made.getsockname()[1]
                 self._outlets[kind] = Outlet(made, self._traffic, loop)
                 self._closes += [self._outlets[kind].close, await self._read(made, None)]
-            self._all = interfaces.snapshot()
+            self._all = channels.snapshot()
             await self._refresh()
         except BaseException as error:
             await self.close()
@@ -152,7 +157,7 @@ class Udp:
         self._resolving = asyncio.create_task(self._resolve())
 
     def _check(self, statics: StaticPeers) -> None:
-        if not ch.enabled(self.settings) and not statics.peers:
+        if not channels.enabled(self.settings) and not statics.peers:
             raise ConfigError(
                 "udp: all means of discovery are off and there are no peers: switch one on, or name peers in udp.peers"
             )
@@ -171,7 +176,7 @@ class Udp:
     @property
     def datagram_bytes(self) -> int:
         """The longest datagram that reaches all nodes in one packet; 0: not known, as for peers behind routers."""
-        return 0 if self.settings.peers else interfaces.datagram_bytes(self._used)
+        return 0 if self.settings.peers else channels.datagram_bytes(self._used)
 
     def status(self) -> dict[str, object]:
         """Return interfaces with their means and what was heard on each, and counters, as JSON values."""
@@ -184,7 +189,7 @@ class Udp:
                     "index": each.index,
                     "mtu_bytes": each.mtu_bytes,
                     "addresses": list(each.addresses),
-                    "means": [self._means_status(each, means, now_s) for means in ch.enabled(self.settings)],
+                    "means": [self._means_status(each, means, now_s) for means in channels.enabled(self.settings)],
                 }
                 for each in self._used
             ],
@@ -274,7 +279,7 @@ class Udp:
             for channel in self._channels.values():
                 channel.forget(now_s)
                 by_interface.setdefault(channel.plan.index, []).append(channel)
-            self._needed = [each for own in by_interface.values() for each in ch.cover(own)]
+            self._needed = [each for own in by_interface.values() for each in channels.cover(own)]
             self._needed_until_s = now_s + _COVER_S
         return self._needed
 
@@ -340,18 +345,18 @@ class Udp:
         self._rename()
         for channel in self._channels.values():
             channel.forget(now_s)
-        found = interfaces.snapshot()
+        found = channels.snapshot()
         if found != self._all or self._retry:
             self._all = found
             await self._refresh()
 
     async def _refresh(self) -> None:
         """Close the channels of interfaces that vanished or changed, and open those of new ones."""
-        used = interfaces.selected(self._all, self.settings.interfaces)
+        used = channels.selected(self._all, self.settings.interfaces)
         plans = [
-            ((each.index, means), ch.plan(means, each, self.settings))
+            ((each.index, means), channels.plan(means, each, self.settings))
             for each in used
-            for means in ch.enabled(self.settings)
+            for means in channels.enabled(self.settings)
         ]
         wanted = dict(plans)
         for key, channel in list(self._channels.items()):
@@ -397,7 +402,7 @@ class Udp:
             _log.info("no longer used: %s", ", ".join(sorted(before - after)))
         if after - before:
             _log.info("used: %s", ", ".join(sorted(after - before)))
-        if not used and not self._reported_unused and ch.enabled(self.settings):
+        if not used and not self._reported_unused and channels.enabled(self.settings):
             there = ", ".join(each.name for each in self._all) or "none"
             wanted = f" called {' or '.join(self.settings.interfaces)}" if self.settings.interfaces else ""
             _log.warning("no usable interface%s; waiting for one; there are: %s", wanted, there)
@@ -409,7 +414,7 @@ class Udp:
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
             with contextlib.suppress(OSError, ValueError):
-                self._know_own(interfaces.snapshot())
+                self._know_own(channels.snapshot())
 
     def _know_own(self, found: Iterable[Interface] | None = None) -> None:
         everywhere = list(self._all if found is None else found)

@@ -21,7 +21,7 @@ import msgspec
 
 from carrypost.errors import LocalError
 from carrypost.gossip.draft import Draft
-from carrypost.gossip.holdings.owners import LOG
+from carrypost.gossip.holdings.cache import LOG
 from carrypost.log.events import LayerEvent, PayloadWanted
 from carrypost.model import address
 from carrypost.overlay.items import ModuleWanted, Outbox
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.transfers.host_context import HostContext
+    from carrypost.gossip.transfers.link import HostContext
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.model.ids import MessageId, NodeId
     from carrypost.overlay.legs import Legs

@@ -110,7 +110,7 @@ def translated(text: str) -> bytes:
 def compiled(module: bytes, memory_bytes_max: int) -> bytes:
     """Return the machine code of a module, for `Program` with the same memory limit; raises `LocalError`.
 
-    Compiling is not metered: a module of 24 kB can take 13 s (`node.compiler`). Compile modules of other nodes in a
+    Compiling is not metered: a module of 24 kB can take 13 s (`node.modules`). Compile modules of other nodes in a
     process that can be ended.
     """
     if not module.startswith(_MAGIC):

@@ -15,12 +15,11 @@ from typing import Literal
 import pyarrow as pa
 
 from carrypost.errors import LocalError
-from carrypost.traces.formats import meetings, places, tables
-from carrypost.traces.formats.events import ContactPlan, Ns2, OneConnections, Walkers
-from carrypost.traces.formats.keys import Assembled
-from carrypost.traces.formats.lines import cut
+from carrypost.traces.formats import assembly, syntax
+from carrypost.traces.formats.assembly import Assembled
+from carrypost.traces.formats.lines import cut, no_name, plain_name
 from carrypost.traces.formats.rules import LineRule, Options, first
-from carrypost.traces.formats.words import no_name, plain_name
+from carrypost.traces.formats.syntax import ContactPlan, Ns2, OneConnections, Walkers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +58,28 @@ _BOTH_WAYS = frozenset({"both_ways"})
 FORMATS = {
     each.name: each
     for each in (
-        Format("one-connections", "contacts", "20733.00 CONN 17 6 up", OneConnections.begin, meetings.events,
+        Format("one-connections", "contacts", "20733.00 CONN 17 6 up", OneConnections.begin, assembly.events,
                (*_MET, "kind"), _UNSORTED | {"overlaps"}, log=True),
         Format("one-movement", "positions", "minTime maxTime minX maxX minY maxY, then TIME NODE X Y",
-               tables.OneMovement.begin, places.places, _MOVED, _PLACED),
+               syntax.OneMovement.begin, assembly.places, _MOVED, _PLACED),
         Format("ns2", "positions", '$ns_ at 3.6 "$node_(0) setdest 816.9 1814.5 1.2"',
-               Ns2.begin, places.ns2, _ORDERED, stays=True),
+               Ns2.begin, assembly.ns2, _ORDERED, stays=True),
         Format("kth", "positions", "6.0 create 2 628.2 1812.1 0.0, setdest, destroy",
-               Walkers.begin, places.walkers, _WALKED, _UNSORTED),
+               Walkers.begin, assembly.walkers, _WALKED, _UNSORTED),
         Format("imote", "contacts", "ID1 ID2 FIRST LAST …",
-               tables.Sightings.imote, meetings.merged, _SEEN, _TIMED | {"interval_s", "columns", "node_from_name"}),
+               syntax.Sightings.imote, assembly.merged, _SEEN, _TIMED | {"interval_s", "columns", "node_from_name"}),
         Format("gps-csv", "positions", "columns t, node and x, y or lat, lon",
-               tables.Positions.begin, places.places, _MOVED, _PLACED | _TIMED | {"columns", "node_from_name"}),
-        Format("pairs", "contacts", "T I J …", tables.Sightings.pairs, meetings.sampled, _SEEN,
+               syntax.Positions.begin, assembly.places, _MOVED, _PLACED | _TIMED | {"columns", "node_from_name"}),
+        Format("pairs", "contacts", "T I J …", syntax.Sightings.pairs, assembly.sampled, _SEEN,
                _TIMED | {"interval_s", "columns", "overlaps", "node_from_name"}),
         Format("haslemere", "contacts", "time_step,user1_id,user2_id,distance_m",
-               tables.Sightings.haslemere, meetings.merged, _SEEN, frozenset({"distance_m"})),
-        Format("ion", "contacts", "a contact +0 +60 1 2 100000", ContactPlan.begin, meetings.plan, _PLANNED,
+               syntax.Sightings.haslemere, assembly.merged, _SEEN, frozenset({"distance_m"})),
+        Format("ion", "contacts", "a contact +0 +60 1 2 100000", ContactPlan.begin, assembly.plan, _PLANNED,
                _BOTH_WAYS),
-        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, meetings.plan, _PLANNED,
+        Format("ccp", "contacts", "a contact 0 60 1 2 100000 0.0 0 0", ContactPlan.begin, assembly.plan, _PLANNED,
                _BOTH_WAYS, symmetric=True),
-        Format("contacts-csv", "contacts", "columns a, b, start, end or duration", tables.ContactIntervals.begin,
-               meetings.exact, _SEEN, _TIMED | {"columns", "overlaps"}),
+        Format("contacts-csv", "contacts", "columns a, b, start, end or duration", syntax.ContactIntervals.begin,
+               assembly.exact, _SEEN, _TIMED | {"columns", "overlaps"}),
     )
 }  # fmt: skip
 """Formats by name, without GTFS, whose lines are not of one kind."""

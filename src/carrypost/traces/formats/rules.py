@@ -2,7 +2,7 @@
 
 A rule knows the syntax of one file's lines, its header included, and nothing of other lines: blocks of a file can be
 read in any order and anywhere. Faults that concern several lines are found when all rows of a node or a pair are
-together; see `places` and `meetings`. Rows of all formats have the same columns, of which each format uses some.
+together; see `assembly`. Rows of all formats have the same columns, of which each format uses some.
 
 A line is identified by `at`: the number of its file among those read together, and its number in that file.
 """
@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from carrypost.arrays import Flags, Ints
 from carrypost.errors import LocalError
 from carrypost.traces.csvfiles import brief
-from carrypost.traces.formats.lines import Checks, Lines, flags
-from carrypost.traces.formats.words import Clock
+from carrypost.traces.formats.lines import Checks, Clock, Lines, flags
 
 BAD_SHOWN = 10
 """Bad lines of a block that are kept; more are counted."""

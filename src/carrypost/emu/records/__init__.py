@@ -1,1 +1,0 @@
-"""Records of runs: written, read, and summed up."""

@@ -1,1 +1,0 @@
-"""Scenarios: files, their keys, and the files that they name."""

@@ -1,1 +1,0 @@
-"""Live telemetry of real nodes."""

@@ -1,1 +1,0 @@
-"""Finds out what a machine's network lets a node do."""

@@ -1,1 +1,0 @@
-"""Live pages: running nodes on this machine, and their messages."""
