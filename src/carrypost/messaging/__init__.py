@@ -1,1 +1,1 @@
-"""Messaging on one host: subscriptions, and their claims to messages."""
+"""Messaging on one host: subscriptions and claims, queues, held topics, receipts, and the directory of names."""

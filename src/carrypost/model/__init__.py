@@ -1,1 +1,1 @@
-"""Values that all packages share: ids, descriptors, patterns, privilege."""
+"""Values that all packages share: ids, addresses, descriptors and their headers, patterns, selectors."""

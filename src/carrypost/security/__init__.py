@@ -1,1 +1,1 @@
-"""Identities of nodes, and the signatures that they make."""
+"""Identities of nodes and their signatures, sealed messages, circles, and protected datagrams."""

@@ -1,6 +1,6 @@
 """The interests of this node: numbered entries, those that a message matches, and the profile that is announced.
 
-The application's side (`local`) adds and removes entries; inspection, discovery and transfers read them. Compiling all
+The application's side adds and removes entries; inspection, discovery and transfers read them. Compiling all
 entries at each change would make a program's two thousand subscriptions cost two thousand times two thousand. So a
 change only marks: entries added since the last compilation have a small matcher of their own, and removed ones are
 skipped. All are compiled together again once the workarounds have cost as much as that: compiling the new entries, and

@@ -1,6 +1,6 @@
 """The messages of JMS: a bodiless one and five with bodies, as programs make, send and receive them.
 
-`values` has the types of values, their texts and what each may be read as; `codec` makes bytes of bodies and bodies of
+`values` has the types of values, their texts and what each may be read as, and makes bytes of bodies and bodies of
 bytes. Nothing here knows a node: `jms.mapping` is the way to the host.
 """
 
