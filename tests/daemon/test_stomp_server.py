@@ -21,8 +21,7 @@ from tests.support.nodes import scene, until
 from tests.support.stomp_clients import Raw, serving, settings
 
 from carrypost.attach.served_node import ServedNode
-from carrypost.daemon import server as connection
-from carrypost.daemon import server as stomp_server
+from carrypost.daemon import server as daemon_server
 from carrypost.daemon.server import UNCONNECTED_MAX
 from carrypost.daemon.stomp.server import Server
 from carrypost.errors import ConfigError, NodeError
@@ -161,7 +160,7 @@ async def test_clients_connect_while_another_program_opens_sockets_without_end(t
 
 @scene
 async def test_who_does_not_connect_in_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "CONNECT_S", 0.05)
+    monkeypatch.setattr(daemon_server, "CONNECT_S", 0.05)
     async with serving(tmp_path) as (server, _):
         silent, begun = await Raw.reach(server.address), await Raw.reach(server.address)
         begun.write("CONNECT\nhost:")
@@ -267,7 +266,7 @@ async def test_a_client_that_does_not_read_delays_nobody_and_gets_all_when_it_re
 
 @scene
 async def test_a_client_that_reads_no_receipts_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stomp_server, "SLOW_S", 0.0)
+    monkeypatch.setattr(daemon_server, "SLOW_S", 0.0)
     async with serving(tmp_path) as (server, _):
         client = await Raw.connect(server.address, read_bytes=4_096)
         frame = f"BEGIN\ntransaction:t\n\n^ABORT\ntransaction:t\nreceipt:{'r' * 5_000}\n\n^"

@@ -29,8 +29,7 @@ from carrypost import (
     TextMessage,
 )
 from carrypost.jms.messages import object_message
-from carrypost.jms.messages import values as codec
-from carrypost.jms.messages.values import Value
+from carrypost.jms.messages.values import VALUES_MAX, Value, decode_map, decode_stream, pack
 from carrypost.model.properties import ValueType
 
 # ---------------------------------------------------------------------------------------- writing and reading
@@ -221,7 +220,7 @@ def test_row_47_streams_come_back_with_every_value_and_type(given_values: list[V
     for value in given_values:
         write(stream, value)
     found = over_the_air(stream)
-    assert typed(codec.decode_stream(found.payload)) == typed(given_values)
+    assert typed(decode_stream(found.payload)) == typed(given_values)
     assert [found.read_object() for _ in given_values] == [value.value for value in given_values] == found.values
     assert over_the_air(found).payload == stream.payload
 
@@ -234,7 +233,7 @@ def test_row_47_maps_come_back_with_every_value_and_type(given_values: dict[str,
         getattr(entries, f"set_{kind}")(name, value.value)
     found = over_the_air(entries)
     assert found.map_names == tuple(given_values)
-    assert typed(list(codec.decode_map(found.payload).values())) == typed(list(given_values.values()))
+    assert typed(list(decode_map(found.payload).values())) == typed(list(given_values.values()))
 
 
 def test_not_a_number_comes_back() -> None:
@@ -322,8 +321,8 @@ def test_whatever_bytes_come_a_body_is_made_or_refused(kind: type[Message], payl
 
 
 def test_a_map_or_stream_has_as_many_values_as_receivers_take() -> None:
-    stream = StreamMessage([None] * codec.VALUES_MAX)
-    assert len(over_the_air(stream).values) == codec.VALUES_MAX
+    stream = StreamMessage([None] * VALUES_MAX)
+    assert len(over_the_air(stream).values) == VALUES_MAX
     stream.write_int(1)
     with pytest.raises(MessageFormatException, match="at most 262144 values, not 262145"):
         over_the_air(stream)
@@ -387,7 +386,7 @@ def test_row_55_a_class_that_nobody_registered_does_not_travel() -> None:
 
 
 def test_row_55_an_unknown_name_raises_when_the_object_is_asked_for_and_its_bytes_can_be_read() -> None:
-    payload = codec.pack(("elsewhere.Thing", {"x": 1}))
+    payload = pack(("elsewhere.Thing", {"x": 1}))
     found = with_payload(ObjectMessage(), payload)
     assert isinstance(found, ObjectMessage)
     with pytest.raises(MessageFormatException, match=r"no class is registered as 'elsewhere.Thing' here: register one"):
@@ -413,7 +412,7 @@ def test_row_55_there_is_no_pickle() -> None:
     [{"x": "1"}, {}, [1], None, {"x": 2**70 % 2**64, "y": "a"}, {"x": 1, "y": None}],
 )
 def test_row_55_fields_of_another_type_are_refused(fields: object) -> None:
-    found = with_payload(ObjectMessage(), codec.pack(("tests.Point", fields)))
+    found = with_payload(ObjectMessage(), pack(("tests.Point", fields)))
     with pytest.raises(MessageFormatException, match="the payload is not a Point"):
         found.get_body(Point)
 
@@ -427,7 +426,7 @@ def test_row_55_what_a_receiver_would_refuse_is_refused_when_it_is_set() -> None
 
 
 def test_row_55_whatever_a_class_itself_raises_is_told() -> None:
-    found = with_payload(ObjectMessage(), codec.pack(("tests.Loud", {"volume": 11})))
+    found = with_payload(ObjectMessage(), pack(("tests.Loud", {"volume": 11})))
     with pytest.raises(MessageFormatException, match="not a Loud") as refused:
         found.get_body(Loud)
     assert isinstance(refused.value.__cause__, ZeroDivisionError)
@@ -435,8 +434,8 @@ def test_row_55_whatever_a_class_itself_raises_is_told() -> None:
 
 
 def test_row_55_classes_of_two_versions_understand_each_other() -> None:
-    newer = codec.pack(("tests.Point", {"x": 1, "y": 2.0, "z": 3.0}))
-    older = codec.pack(("tests.Point", {"x": 1}))
+    newer = pack(("tests.Point", {"x": 1, "y": 2.0, "z": 3.0}))
+    older = pack(("tests.Point", {"x": 1}))
     assert with_payload(ObjectMessage(), newer).get_body(Point) == Point(1, 2.0)
     assert with_payload(ObjectMessage(), older).get_body(Point) == Point(1)
 
@@ -479,7 +478,7 @@ def test_a_class_made_anew_takes_the_place_of_the_old_one() -> None:
 
     make(1)
     second = make(2)
-    assert type(with_payload(ObjectMessage(), codec.pack(("tests.Again", {}))).get_body(object)) is second
+    assert type(with_payload(ObjectMessage(), pack(("tests.Again", {}))).get_body(object)) is second
 
 
 def test_the_name_of_a_class_is_its_own_unless_another_is_given() -> None:

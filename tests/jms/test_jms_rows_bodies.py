@@ -27,7 +27,7 @@ from carrypost import (
     Topic,
     testing,
 )
-from carrypost.jms.messages import values as codec
+from carrypost.jms.messages.values import pack
 
 ROWS = range(47, 57)
 
@@ -195,7 +195,7 @@ def test_row_55_registered_classes_travel_and_an_unknown_one_can_be_read_as_byte
         assert [each.get_body(object) for each in copies_of(value)] == [value] * 4
     with pytest.raises(MessageFormatException, match="register"):
         copies_of(object())
-    unknown = with_payload(ObjectMessage(), codec.pack(("elsewhere.Thing", {"x": 1})))
+    unknown = with_payload(ObjectMessage(), pack(("elsewhere.Thing", {"x": 1})))
     for copy in copies_of(unknown):
         assert isinstance(copy, ObjectMessage)
         with pytest.raises(MessageFormatException, match="here: register one"):

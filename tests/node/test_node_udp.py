@@ -25,8 +25,7 @@ from tools.netns import Net
 
 from carrypost.errors import ConfigError, NodeError
 from carrypost.node.settings import UdpSettings
-from carrypost.node.udp import channels as interfaces
-from carrypost.node.udp import channels as outlets
+from carrypost.node.udp import channels as udp_channels
 from carrypost.node.udp import sockets
 from carrypost.node.udp.channels import Channel, ChannelPlan, Interface, Means, Outlet, Target, UdpTraffic, cover
 from carrypost.node.udp.udp import Udp
@@ -463,7 +462,7 @@ def test_no_interface_is_one_warning_and_not_an_error(
         looks.append(Interface(name=f"fake{len(looks)}", index=9, up=True))
         return looks[-1:]
 
-    monkeypatch.setattr(interfaces, "snapshot", look)
+    monkeypatch.setattr(udp_channels, "snapshot", look)
 
     async def scene() -> None:
         async with nodes({"interfaces": ("nothing*",), "poll_s": 0.05}) as (a,):
@@ -515,7 +514,7 @@ class Stuck:
 def test_what_a_full_socket_does_not_take_waits_in_order_and_beyond_a_bound_is_dropped(
     error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outlets, "QUEUE_BYTES_MAX", 10)
+    monkeypatch.setattr(udp_channels, "QUEUE_BYTES_MAX", 10)
 
     async def scene() -> None:
         stuck, traffic = Stuck(error), UdpTraffic()

@@ -163,7 +163,7 @@ class Program:
         assert self._consumer is not None
         message = await self._consumer.receive(timeout=timeout_s)
         if message is None:
-            raise TimeoutError(f"no message within {timeout_s} s")
+            raise TimeoutError(f"no message within {timeout_s} s; problems: {self.problems}")
         descriptor = message.descriptor
         assert descriptor is not None
         found = Received(

@@ -10,7 +10,7 @@ names: where hosts move, records come many times a second, and almost all links 
 `Routes` has the paths, found by breadth-first search over the known links. Edges over which something could not pass
 lately are avoided for a minute, or until they are gone: a reported link may be gone, or false.
 
-Records make a graph (`island.links`). The heard-lists of neighbours count as their claims, so everything two hops away
+Records make this graph. The heard-lists of neighbours count as their claims, so everything two hops away
 is known at once. Records do not age. Those of hosts that cannot be reached are left out of the digest and of what is
 exchanged, and are forgotten after a minute; so hosts that are gone vanish as soon as their neighbours deny them. Hosts
 with the same digest have the same records of all that they reach.
@@ -492,7 +492,7 @@ class Table:
         return [self._by_prefix[each] for each in sorted(self._edges.of(node_prefix(node)))]
 
     def names(self, origin: NodeId) -> Mapping[bytes, NodeId | None]:
-        """Return all nodes connected with one, itself included, by their four bytes (`routes.names`)."""
+        """Return all nodes connected with one, itself included, by their four bytes (`names`)."""
         return names(self, origin)
 
     def distances(self, origin: NodeId) -> dict[NodeId, int]:

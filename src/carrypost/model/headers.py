@@ -40,7 +40,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=255)]
 if TYPE_CHECKING:
     _Node = bytes | str
 else:
-    _Node = Any  # msgspec knows no union of bytes and str, so `recipient_lists.fault` checks it
+    _Node = Any  # msgspec knows no union of bytes and str, so `address.fault` checks it
 
 
 RUNS_MAX = 128

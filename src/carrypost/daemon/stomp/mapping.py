@@ -19,7 +19,6 @@ from carrypost.errors import IllegalArgumentException, InvalidDestinationExcepti
 from carrypost.jms.destinations import Destination, SealedTopic, Topic, as_destination, as_queue, named
 from carrypost.jms.mapping import Sending
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
-from carrypost.jms.messages import values as codec
 from carrypost.jms.messages.headers_and_properties import (
     check_name,
     correlation_of,
@@ -28,7 +27,7 @@ from carrypost.jms.messages.headers_and_properties import (
     is_given,
 )
 from carrypost.jms.messages.text_and_bytes import JSON_TYPE, json_text, read_json
-from carrypost.jms.messages.values import parsed, text_of
+from carrypost.jms.messages.values import decode_map, decode_stream, decode_text, parsed, text_of
 from carrypost.jms.modes import DeliveryMode
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
@@ -307,12 +306,12 @@ def _body(sent: Descriptor, payload: bytes) -> tuple[bytes, dict[str, str]]:
         if kind == BodyType.MESSAGE:
             return b"", {}
         if kind == BodyType.TEXT:
-            return (codec.decode_text(payload) or "").encode(), {_CONTENT_TYPE: "text/plain"}
+            return (decode_text(payload) or "").encode(), {_CONTENT_TYPE: "text/plain"}
         if kind == BodyType.MAP:
-            entries = {name: _plain(value) for name, (_, value) in codec.decode_map(payload).items()}
+            entries = {name: _plain(value) for name, (_, value) in decode_map(payload).items()}
             return json_text(entries).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "map"}
         if kind == BodyType.STREAM:
-            values = [_plain(value) for _, value in codec.decode_stream(payload)]
+            values = [_plain(value) for _, value in decode_stream(payload)]
             return json_text(values).encode(), {_CONTENT_TYPE: JSON_TYPE, BODY_HEADER: "stream"}
     except (MessageFormatException, UnicodeEncodeError):
         pass  # Bytes, as they came.

@@ -11,9 +11,21 @@ from typing import ClassVar
 
 from carrypost.errors import MessageEOFException, MessageFormatException, MessageNotReadableException
 from carrypost.jms.destinations import named
-from carrypost.jms.messages import values as codec
 from carrypost.jms.messages.message import Bodied
-from carrypost.jms.messages.values import BODY_TABLE, NULL, BodyValue, Value, inferred, read, value_of, value_or_null
+from carrypost.jms.messages.values import (
+    BODY_TABLE,
+    NULL,
+    BodyValue,
+    Value,
+    decode_map,
+    decode_stream,
+    encode_map,
+    encode_stream,
+    inferred,
+    read,
+    value_of,
+    value_or_null,
+)
 from carrypost.model.headers import BodyType
 from carrypost.model.properties import ValueType
 
@@ -168,10 +180,10 @@ class MapMessage(Bodied[dict[str, Value]]):
         return {}
 
     def _decoded(self, payload: bytes) -> dict[str, Value]:
-        return codec.decode_map(payload)
+        return decode_map(payload)
 
     def _encoded(self) -> bytes:
-        return codec.encode_map(self._get())
+        return encode_map(self._get())
 
 
 class StreamMessage(Bodied[list[Value]]):
@@ -359,7 +371,7 @@ class StreamMessage(Bodied[list[Value]]):
         return []
 
     def _decoded(self, payload: bytes) -> list[Value]:
-        return codec.decode_stream(payload)
+        return decode_stream(payload)
 
     def _encoded(self) -> bytes:
-        return codec.encode_stream(self._get())
+        return encode_stream(self._get())
