@@ -435,7 +435,13 @@ def _started(options: SparkOptions, scratch: Path) -> Iterator[SparkSession]:
             if not options.in_process:
                 context.addPyFile(str(package_zip(scratch)))
             made = SparkSession.builder.getOrCreate()
-        yield made
+        try:
+            yield made
+        except BaseException:
+            # This server would print a traceback when the JVM, from which it reads, is ended in the middle of a job.
+            with contextlib.suppress(Exception):
+                context._accumulatorServer.shutdown()  # noqa: SLF001 - there is no public way
+            raise
         with contextlib.suppress(Exception):  # The JVM may be gone, killed or out of memory.
             context.stop()
 
