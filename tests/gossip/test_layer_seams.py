@@ -108,6 +108,28 @@ def test_a_result_names_producers_in_the_way_of_its_author(signed: bool, produce
         decode(result.wire)
 
 
+@pytest.mark.parametrize(
+    ("signed", "destination", "headers", "fault"),
+    [
+        (False, "channel/x", Headers(event=1, home=bytes(16)), "named in another way than the author"),
+        (True, "channel/x", Headers(event=1, home="b"), "named in another way than the author"),
+        (False, "channel/x", Headers(home="b"), "only an event"),
+        (False, "channel/x", Headers(event=1, home="b", recipients=("c",)), "only an event"),
+        (False, "topic/x", Headers(event=1, home="b"), "only a message to a channel"),
+    ],
+)
+def test_only_an_event_has_a_home(signed: bool, destination: str, headers: Headers, fault: str) -> None:
+    identity = Identity.derived(1, "a") if signed else Identity.plain("a")
+    found = message(identity, b"", destination=destination, headers=headers).descriptor
+    with pytest.raises(DecodeError, match=fault):
+        decode(found.wire)
+
+
+def test_programs_do_not_choose_the_home_of_an_event() -> None:
+    with pytest.raises(PayloadError, match="only an event"):
+        counted(Counting).publish("channel/x", b"", headers=Headers(home="b"), now=0)
+
+
 def test_a_result_says_what_it_covers() -> None:
     covers = Covers(2, 7, ("a", "b"), ((0, 3, 5), (1, 0, 1), (0, 5, 6)), discarded=1)
     told: list[Delivered] = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from benchmarks._line import Line, Place
@@ -11,9 +13,11 @@ from tests.support.examples import soaked
 from carrypost.config import Settings
 from carrypost.errors import LocalError
 from carrypost.host import Host
-from carrypost.log.events import Event, Published, Stored
+from carrypost.log.events import Event, Published, Received, Stored
 from carrypost.log.journal import Batch
+from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
+from carrypost.overlay.items import event_of
 from carrypost.testing import Network, network
 
 
@@ -140,3 +144,100 @@ def test_an_event_over_both_homes_is_one_batch_for_each_node_and_one_for_its_con
     line.run(5)
     assert line.last.delivered == 2
     assert CountedPlace.batches == 5
+
+
+@contextmanager
+def line_of_four() -> Iterator[Network]:
+    """A producer `p` beside its home A, and a consumer `c` beside its home B."""
+    with network("p", "c", seed=1, island=True, overlay={"enabled": True}) as net:
+        for name in "AB":
+            net.add(name, overlay={"enabled": True, "broker": True})
+        for pair in ("pA", "AB", "Bc"):
+            net.link(*pair)
+        net.advance(20)
+        net.consume("c", "x")
+        net.emit("p", "x", b"first")  # With this one the producer finds its home.
+        net.advance(5)
+        yield net
+
+
+class Watched:
+    """Messages that nodes published and received, without items."""
+
+    def __init__(self, net: Network) -> None:
+        self.published: list[tuple[str, Descriptor]] = []
+        self.received: list[tuple[str, Descriptor]] = []
+        net.watch(self._watch)
+
+    def _watch(self, _: float, node: str, event: Event) -> None:
+        if isinstance(event, Published) and event_of(event.descriptor.original):
+            self.published.append((node, event.descriptor))
+        elif isinstance(event, Received):
+            self.received += [
+                (node, each.descriptor) for each in event.receptions if event_of(each.descriptor.original)
+            ]
+
+
+def holds(net: Network, node: str, message: MessageId) -> bool:
+    return any(each.id == message for each in net.host(node).holding())
+
+
+def test_the_event_itself_goes_to_the_home_of_its_producer() -> None:
+    with line_of_four() as net:
+        watched = Watched(net)
+        event = net.emit("p", "x", b"rain")
+        net.advance(5)
+        assert [each.payload for each in net.deliveries("c")] == [b"first", b"rain"]
+        assert [node for node, _ in watched.published] == ["p", "A", "B"], "an event, a leg, and a result"
+        assert [node for node, _ in watched.received] == ["A", "B", "c"]
+        assert [each.id == event for _, each in watched.received] == [True, False, False]
+        (_, found), *_ = watched.published
+        assert (found.destination, found.home, found.service.direct) == ("channel/x", "A", True)
+
+
+def test_an_event_without_a_home_goes_by_a_leg_and_is_offered_to_nobody() -> None:
+    with network("p", "c", seed=1, island=True, overlay={"enabled": True}) as net:
+        net.link("p", "c")
+        net.advance(10)
+        watched = Watched(net)
+        net.emit("p", "x", b"rain")
+        net.advance(20)
+        assert (watched.published[0][1].home, watched.received) == (None, [])
+        net.add("A", overlay={"enabled": True, "broker": True})
+        net.link("p", "A")
+        net.advance(20)
+        assert {each.destination for _, each in watched.received} == {"overlay/A"}
+        assert "A" in [node for node, _ in watched.received]
+
+
+def test_an_event_to_a_home_out_of_reach_is_carried_and_its_carrier_drops_it_once_it_is_there() -> None:
+    with line_of_four() as net:
+        net.add("x", overlay={"enabled": True})
+        net.unlink("p", "A")
+        net.advance(30)
+        event = net.emit("p", "x", b"rain")
+        net.link("p", "x")
+        net.advance(20)
+        assert holds(net, "x", event)
+        net.unlink("p", "x")
+        net.link("x", "B")  # Not the home of the producer, which is reached by it.
+        net.advance(20)
+        assert [each.payload for each in net.deliveries("c")] == [b"first", b"rain"]
+        assert holds(net, "p", event)
+        assert not any(holds(net, node, event) for node in ("x", "A", "B"))
+
+
+def test_a_restarted_producer_sends_only_events_that_did_not_come_home() -> None:
+    with line_of_four() as net:
+        net.emit("p", "x", b"rain")
+        net.advance(5)
+        net.unlink("p", "A")
+        late = net.emit("p", "x", b"late")
+        net.advance(1)
+        net.kill("p")
+        watched = Watched(net)
+        net.restart("p")
+        net.link("p", "A")
+        net.advance(20)
+        assert [each.id for node, each in watched.received if node == "A"] == [late]
+        assert [each.payload for each in net.deliveries("c")] == [b"first", b"rain", b"late"]

@@ -21,7 +21,7 @@ from carrypost.log.journal import Durability
 from carrypost.model.address import CIRCLE, Named, addressee, as_sent, is_channel, is_held
 from carrypost.model.descriptor import PIECE_BYTES, TIME_US_MAX, AttributeValue, Descriptor, Ordering, Predecessor
 from carrypost.model.headers import ORIGIN_BYTES_MAX, Headers, checked
-from carrypost.model.ids import MessageId, plain_message_id, shown
+from carrypost.model.ids import MessageId, NodeId, node_bytes, plain_message_id, shown
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.printing import length_of_time
 from carrypost.security.hpke import TAG_BYTES
@@ -48,6 +48,8 @@ class Stamp(NamedTuple):
     """The messages that it depends on directly."""
     event: int = 0
     """Number among the events of this node to its channel; 0: it is not an event."""
+    home: NodeId | None = None
+    """The broker that the event goes to first; None: it names none."""
     until_us: int = 0
     """Deadline of a message that joins its predecessors, the latest of theirs; 0: it is for programs."""
 
@@ -245,7 +247,8 @@ class Publisher:
         if headers is not None and headers.event:
             raise PayloadError("events are numbered when they are sent: leave the header event out")
         if stamp.event:
-            headers = msgspec.structs.replace(headers or Headers(), event=stamp.event)
+            home = node_bytes(stamp.home) if stamp.home and self._identity.signed else stamp.home
+            headers = msgspec.structs.replace(headers or Headers(), event=stamp.event, home=home)
         if draft.delay_us:
             headers = msgspec.structs.replace(headers or Headers(), delivery_time_us=_due_us(draft, date_us))
         if headers is None or stamp.created_us == date_us or headers.sent_us is not None:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from carrypost.log.events import Reason
     from carrypost.log.journal import Journal, Key, Value
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId
+    from carrypost.model.ids import MessageId, NodeId
 
 
 Handler = Callable[["Link", Any, int], object]
@@ -152,6 +152,10 @@ class Layer:
 
     def last_event(self, destination: str) -> int | None:
         """Return the number of this node's last event to a channel, 0 if none; None: events are not numbered."""
+        return None
+
+    def event_home(self, destination: str) -> NodeId | None:
+        """Return the broker that this node's next event to a channel goes to first; None: the event names none."""
         return None
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:

@@ -164,8 +164,11 @@ class UnitsOfWork:
             found = [layer.last_event(destination) for layer in self.layers.having[Layer.last_event]]
             numbers[destination] = next((number for number in found if number is not None), None)
         last = numbers[destination]
-        numbers[destination] = None if last is None else last + 1
-        return stamp._replace(event=numbers[destination] or 0)
+        if last is None:
+            return stamp
+        numbers[destination] = last + 1
+        homes = [layer.event_home(destination) for layer in self.layers.having[Layer.event_home]]
+        return stamp._replace(event=last + 1, home=next((home for home in homes if home is not None), None))
 
     def _check_unit(self, drafts: Sequence[Draft], acks: Sequence[Any]) -> None:
         """Let every layer refuse a unit of work, before anything is done about it."""

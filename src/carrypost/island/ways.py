@@ -226,6 +226,9 @@ class Ways:
 
     def finish(self, now: int) -> None:
         """End a step: push messages that may leave, and those for hosts that were found."""
+        if self._holdings.kept_events:
+            self.left(self._holdings.kept_events)
+            self._holdings.kept_events = []
         partial = self._cache.partial & self._holdings.index.listed
         if begun := partial & ~self._partial:
             self.received([copy for slot in bits(begun) if (copy := self._cache.copies[slot]) is not None])
@@ -321,7 +324,8 @@ class Ways:
             headers = copy.descriptor.headers
             if copy.id in self._errands or not any(node in nodes for node in recipients(copy.descriptor)):
                 continue
-            if not copy.own and headers is not None and headers.connected:
+            stays = self._holdings.is_kept_event(copy) if copy.own else headers is not None and headers.connected
+            if stays:
                 continue
             left = self._holdings.recipients.left(copy.descriptor)
             if self._own not in left and self._decide(copy, left, now, hidden=False) is not None:

@@ -90,6 +90,8 @@ BETWEEN_NODES = (_QUEUE, _CONTROL, _HOLDER, _NOTICE)
 CONTROL_MESSAGES = (_CONTROL, _NOTICE, _DIRECTORY)
 """Prefixes of the destinations of messages that no program publishes: requests, assignments, receipts, names."""
 BETWEEN_OVERLAYS = (_OVERLAY, _RESULTS)
+"""Prefixes of the destinations of legs, items and results."""
+CARRIED_BY_OVERLAYS = (*BETWEEN_OVERLAYS, _CHANNEL)
 """Prefixes of the destinations that all nodes with the overlay carry for each other."""
 _OWNED = (_QUEUE, _CONTROL, _HOLDER, _OVERLAY, _RESULTS)
 _CARRIED = BETWEEN_NODES + BETWEEN_OVERLAYS
@@ -450,8 +452,8 @@ class Service(NamedTuple):
     """The class of service of one message."""
 
     direct: bool = False
-    """True if it mostly goes from its author straight to the one node in its destination. Neighbours of the two do not
-    miss it, and its author is informed of its arrival before others are."""
+    """True if it mostly goes from its author straight to the one node in its destination, or to the home of an event.
+    Neighbours of the two do not miss it, and its author is informed of its arrival before others are."""
     private: bool = False
     """True if only its author and the one node in its destination ever have it."""
     momentary: bool = False
@@ -468,6 +470,8 @@ def service_of(destination: str, headers: Headers | None, size: int) -> Service:
     """Return the class of service of a message with a payload of this size."""
     private = headers is not None and headers.connected and not headers.recipients
     if not destination.startswith(BETWEEN_OVERLAYS):
+        if headers is not None and headers.home is not None:
+            return _DIRECT
         return _PRIVATE if private else _USUAL
     if not private:
         return _DIRECT

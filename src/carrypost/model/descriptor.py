@@ -282,6 +282,12 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         return () if self.headers is None else address.nodes(self.headers.recipients)
 
     @lazy
+    def home(self) -> NodeId | None:
+        """Return the broker that an event goes to first; None if it names none."""
+        home = None if self.headers is None else self.headers.home
+        return None if home is None else address.nodes((home,))[0]
+
+    @lazy
     def service(self) -> Service:
         """Return its class of service."""
         return service_of(self.destination, self.headers, self.size)
@@ -335,9 +341,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Return signature and encoding in their wire form: one byte for the length of the signature, then both."""
         return bytes([len(self.signature)]) + self.signature + self.encoded
 
-    @property
+    @lazy
     def wire_bytes(self) -> int:
-        """Length of `wire`, which is made only for sending."""
+        """Return the length of `wire`, which is made only for sending."""
         return 1 + len(self.signature) + len(self.encoded)
 
     def piece_length(self, piece: int) -> int:
@@ -423,6 +429,8 @@ def decode(wire: bytes) -> Descriptor:
                 ordered=bool(descriptor.ordering),
                 signed=descriptor.signed,
             )
+        if descriptor.headers.home is not None and not address.is_channel(descriptor.destination):
+            wrong = "only a message to a channel has a home"
         if wrong is not None:
             raise DecodeError("descriptor", wrong)
     descriptor.__dict__.update(encoded=encoded, signature=signature, wire=wire)

@@ -164,7 +164,7 @@ def recipients(descriptor: Descriptor) -> tuple[NodeId, ...]:
     headers = descriptor.headers
     if headers is not None and headers.recipients:
         return descriptor.listed
-    node = addressee(descriptor.destination)
+    node = addressee(descriptor.destination) if headers is None or headers.home is None else descriptor.home
     return () if node is None else (node,)
 
 
@@ -173,7 +173,7 @@ def is_for(descriptor: Descriptor, node: NodeId) -> bool:
     headers = descriptor.headers
     if headers is not None and headers.recipients:
         return node in descriptor.listed
-    return addressee(descriptor.destination) == node
+    return (addressee(descriptor.destination) if headers is None or headers.home is None else descriptor.home) == node
 
 
 def may_have(descriptor: Descriptor, node: NodeId) -> bool:

@@ -88,7 +88,7 @@ _KEYS = {
     "operation": "o", "body_type": "b", "property_types": "p", "correlation": "c", "correlation_bytes": "C",
     "reply_to": "r", "type": "t", "delivery_time_us": "d", "sent_us": "s", "client": "i", "connection": "k",
     "session": "e", "number": "n", "receipt": "w", "control": "x", "recipients": "v",
-    "origin": "g", "connected": "y", "event": "E", "covers": "V", "joins": "j",
+    "origin": "g", "connected": "y", "event": "E", "home": "h", "covers": "V", "joins": "j",
     "fault": "f", "seal": "z",
 }  # fmt: skip
 """Keys of the fields on the wire. None is ever reused."""
@@ -139,6 +139,9 @@ class Headers(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS, gc=
     """True if the message is only for recipients that are connected with its author (`carrypost.island`)."""
     event: _Count = 0
     """Number among the events of its author to its channel, from 1, without gaps; 0: the message is not an event."""
+    home: _Node | None = None
+    """For an event, the broker that it goes to first, which passes it on: the home of its producer when it was sent.
+    Named like recipients. Without it the event stays at its author, and legs pass it on (`overlay.legs`)."""
     covers: Covers | None = None
     """For a result, the events that it was made of."""
     joins: bool = False
@@ -202,6 +205,8 @@ def fault(headers: Headers, attributes: Mapping[str, AttributeValue], *, signed:
         return "a correlation must be text or bytes, not both"
     if headers.covers is not None and (wrong := _covers_fault(headers.covers, signed)) is not None:
         return wrong
+    if headers.home is not None and (wrong := _home_fault(headers, signed)) is not None:
+        return wrong
     return misfit(attributes, headers.property_types) if headers.property_types else None
 
 
@@ -219,6 +224,15 @@ def _covers_fault(covers: Covers, signed: bool | None) -> str | None:
         return "a producer of events is listed twice"
     if any(at >= len(named) or after > upto for at, after, upto in covers.runs):
         return "a run of events ends before it begins, or is of no producer that is listed"
+    return None
+
+
+def _home_fault(headers: Headers, signed: bool | None) -> str | None:
+    home = headers.home
+    if not headers.event or headers.recipients:
+        return "only an event, without recipients, has a home"
+    if not (isinstance(home, bytes) and len(home) == DIGEST_BYTES if signed else isinstance(home, str) and home):
+        return "the home of an event is named in another way than the author"
     return None
 
 

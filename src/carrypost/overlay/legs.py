@@ -8,7 +8,8 @@
 # Why a new message per hop, and not the same one passed on? A message is signed by its author with
 # its destination. A broker that changed the route would break the signature, and a message
 # addressed to its last broker would be carried by all nodes. The price is measured: a leg costs 2.0
-# to 3.1 times a gossiped copy (docs/benchmarks.md, "The overlay").
+# to 3.1 times a gossiped copy (docs/benchmarks.md, "The overlay"). So an event goes to the home of
+# its producer as it is, since its author knows that broker (`Headers.home`); legs begin there.
 #
 # What must hold.
 # 1. Nothing is passed on whose origin or routes do not fit: otherwise brokers would sign for
@@ -250,15 +251,13 @@ class _Forwarding(msgspec.Struct, eq=False):
     """The legs that have to be published: to whom, and the item."""
     payer: NodeId
     """The node whose share of the room for legs it uses."""
+    passing: bool
+    """True if it is dropped in the end: a leg that came, an event that came to its home, or a leg of this node that
+    others replace."""
     after_us: int = 0
     """Time before which nothing more is published of it."""
     holders: int = 0
     """Number of seats that have still to process it."""
-
-    @property
-    def is_leg(self) -> bool:
-        """True if it is dropped in the end: a leg that came, or one of this node that others replace."""
-        return self.copy.descriptor.original is not self.copy.descriptor
 
 
 class Legs:
@@ -348,9 +347,10 @@ class Legs:
 
     def on_way(self, broker: NodeId) -> set[bytes]:
         """Return the descriptors of messages that legs of this node pass on to a broker, and that it does not have."""
-        wanted = address.overlay(broker)
-        legs = [each.descriptor for each in self._holdings.known_copies() if each.own and each.here]
-        return {each.original.wire for each in legs if each.destination == wanted and each.original is not each}
+        wanted, kept = address.overlay(broker), self._holdings.is_kept_event
+        own = [(copy, copy.descriptor) for copy in self._holdings.known_copies() if copy.own and copy.here]
+        legs = {each.original.wire for _, each in own if each.destination == wanted and each.original is not each}
+        return legs | {each.wire for copy, each in own if each.home == broker and not kept(copy)}
 
     def reroute(self, broker: NodeId) -> None:
         """Find another path for this node's legs on their way to a broker that cannot be reached."""
@@ -383,7 +383,8 @@ class Legs:
         ]
         forwarding = self._open.get(copy.id)
         if forwarding is None:
-            forwarding = self._open[copy.id] = _Forwarding(copy, [], self._payer(copy))
+            passing = copy.descriptor.original is not copy.descriptor or self.is_at_home(copy)
+            forwarding = self._open[copy.id] = _Forwarding(copy, [], self._payer(copy), passing)
         forwarding.legs += legs
         forwarding.after_us = 0
         self.fresh.append(forwarding)
@@ -441,6 +442,16 @@ class Legs:
         self.passed += any(routes)
         self._pass(copy, onward, item)
 
+    def is_at_home(self, copy: Copy) -> bool:
+        """Return True if a copy is an event of another node, and this broker is its home."""
+        return copy.descriptor.home == self._node and not copy.own
+
+    def came_home(self, copy: Copy) -> None:
+        """Give an event that came to its home to the seats here, and pass it on to all other brokers with seats."""
+        channel = address.channel_of(copy.descriptor.destination) or ""
+        self._arrive(copy, channel, 0)
+        self._pass(copy, self._to_seats(channel), Pass(channel))
+
     def hold(self, copy: Copy) -> None:
         """Keep a message that arrived until a seat has processed it."""
         if (forwarding := self._open.get(copy.id)) is not None:
@@ -480,7 +491,7 @@ class Legs:
         first = not forwarding.after_us
         self._put_off(forwarding, now)  # Until `published` removes them: the cache may have no room for them.
         # Legs that replace others need no room of their own.
-        if (forwarding.is_leg and forwarding.copy.own) or self._has_room(forwarding):
+        if (forwarding.passing and forwarding.copy.own) or self._has_room(forwarding):
             return [self._draft(forwarding, to, item, now) for to, item in forwarding.legs]
         if first:
             self._outputs.refuse("legs", forwarding.payer, forwarding.copy.descriptor.shown)
@@ -519,7 +530,7 @@ class Legs:
             destination, b"", lifetime_us=lifetime_us, persistent=origin.persistent, priority=origin.priority,
             headers=Headers(control=control, origin=origin.wire), payload_of=forwarding.copy.id,
             # The number of an event of this node must be on disk before another node sees it.
-            withheld=not forwarding.is_leg,
+            withheld=not forwarding.passing,
         )  # fmt: skip
 
     def published(self, copies: Sequence[Copy]) -> None:
@@ -560,7 +571,7 @@ class Legs:
                     self.fresh.append(forwarding)
                 continue
             del self._open[copy.id]
-            if not forwarding.is_leg:
+            if not forwarding.passing:
                 settled.append(copy)
             elif copy.here:
                 if not copy.own:

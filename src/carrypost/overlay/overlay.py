@@ -223,7 +223,9 @@ class OverlayLayer(Layer):
         self.consumers = Consumers(context, self._rows, self.topology.brokers)
         numbers = EventNumbers(context.outputs.journal, self._ledger)
         self.homes = Homes(context, island, self.topology, outbox, consumers=self.consumers, last_event=numbers.written)
-        self.producer = Producer(context, self.legs, self.homes, numbers=numbers, ledger=self._ledger, outbox=outbox)
+        self.producer = Producer(
+            context, self.topology, self.legs, self.homes, numbers=numbers, ledger=self._ledger, outbox=outbox
+        )
         self.progress = ConsumerProgress(
             context, self.topology, self.clients, outbox, consumers=self.consumers, producer=self.producer
         )
@@ -271,13 +273,16 @@ class OverlayLayer(Layer):
         ):  # fmt: skip
             for name, row in itertools.chain(*(found.get(each, ()) for each in families)):
                 restore(name, row)
-        self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.BETWEEN_OVERLAYS])
+        self._deliveries.carry([entry(f"{prefix}.*") for prefix in address.CARRIED_BY_OVERLAYS])
         for destination in (address.OVERLAYS, address.overlay(self._node)):
             self._deliveries.want(entry(address.exactly(destination)), advertised=False)
         for each in self.consumers:
             self._want(each.destination)
             self.homes.attach(*each.key, broker=each.row.home)
-        self.producer.start(self._holdings.known_copies())
+        copies = self._holdings.known_copies()
+        self.producer.start(copies)
+        for copy in [each for each in copies if each.here and self.legs.is_at_home(each)]:
+            self.legs.came_home(copy)
 
     def _want(self, destination: str) -> None:
         self._interests[destination] = self._deliveries.want(entry(address.exactly(destination)), advertised=False)
@@ -336,7 +341,10 @@ class OverlayLayer(Layer):
         self._has_work = self._has_work or bool(copies)
         for copy in copies:
             destination = copy.descriptor.destination
-            if copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
+            if address.is_channel(destination):
+                if copy.here and self.legs.is_at_home(copy):
+                    self.legs.came_home(copy)
+            elif copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
                 to_all = destination == address.OVERLAYS
                 if to_all:  # From now on it is only carried, for those that did not read it yet.
                     self._holdings.cache.set_interesting(copy, False)
@@ -421,6 +429,11 @@ class OverlayLayer(Layer):
         """Return the number of this node's last event to a channel."""
         channel = address.channel_of(destination)
         return None if channel is None else self.producer.numbers.last(channel)
+
+    def event_home(self, destination: str) -> NodeId | None:
+        """Return the home of this node's events to a channel."""
+        channel = address.channel_of(destination)
+        return None if channel is None else self.producer.home(channel)
 
     def confirmed(self, messages: Sequence[MessageId]) -> None:
         """Release results that the program confirmed."""

@@ -6,13 +6,16 @@
 # their numbers are assigned again. A gap in the numbers would look like a lost event to every seat,
 # for ever.
 #
-# An event goes as a leg to the producer's home, which passes it on. If the home is known, the leg is
-# in the batch of the event, and leaves when that is on disk. The node's own copies are the log:
-# pinned until they expire, or all consumers are past them, as far as they fit into `share_log` of
-# the cache. So a broker needs no log of its own, and a broker that vanishes takes no event with it.
+# An event names the producer's home (`Headers.home`), and goes there itself, as a message for that
+# node alone, when it is on disk. The home passes it on by legs. An event that is sent while no home
+# is known stays here, and goes to the home as a leg once there is one. The node's own copies are the
+# log: pinned until they expire, or all consumers are past them, as far as they fit into `share_log`
+# of the cache. So a broker needs no log of its own, and a broker that vanishes takes no event with
+# it. What needs not be sent any more is kept from all other nodes (`Holdings.keep_event`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from itertools import pairwise
 from types import MappingProxyType
@@ -152,7 +155,7 @@ def packed(number: int) -> bytes:
 
 
 PASSED = b"Q"
-"""First byte of the names of rows: numbers of the last events that are on their way, by channel."""
+"""First byte of the names of rows: numbers of the last events that are home, or on their way as legs, by channel."""
 _PAUSE_US = 500_000
 """Delay before a broker is answered again about the same channel."""
 
@@ -161,11 +164,11 @@ class Producer:
     """The events of one node."""
 
     def __init__(
-        self, context: HostContext, legs: Legs, homes: Homes,
+        self, context: HostContext, topology: Topology, legs: Legs, homes: Homes,
         *, numbers: EventNumbers, ledger: Ledger, outbox: Outbox,
     ) -> None:  # fmt: skip
         self._node, self._holdings, self._outputs = context.node, context.holdings, context.outputs
-        self._cache = context.holdings.cache
+        self._cache, self._brokers = context.holdings.cache, topology.brokers
         self._legs, self._homes, self._ledger, self._outbox = legs, homes, ledger, outbox
         limits, settings = context.limits, context.settings
         self._replay_max, self._askers_max = limits.replay_events_max, limits.overlay_brokers_max
@@ -177,12 +180,14 @@ class Producer:
         """Events that are here, by channel and number."""
         self._pinned: dict[MessageId, Copy] = {}
         self._pinned_bytes = 0
-        self._waiting: dict[str, list[int]] = {}
-        """Events that have to leave for the producer's home, ascending."""
+        self._waiting: dict[str, deque[int]] = {}
+        """Events without a home that have to leave for that of the producer, ascending."""
+        self._going: dict[str, deque[int]] = {}
+        """Events on their way to the home that they name, ascending."""
         self._passed: dict[str, int] = {}
-        """By channel: up to this number all events are on their way, or gone."""
+        """By channel: up to this number all events are home, on their way as legs, or gone."""
         self._settled: dict[str, set[int]] = {}
-        """Later events that are on their way, or gone, out of turn."""
+        """Later events of which this is true, out of turn."""
         self._answered: dict[tuple[NodeId, str], int] = {}
         """Brokers that were answered, by channel, and when they may ask again. Channels without events of this node
         count as one, so that a broker that invents channels is answered no more often, and needs no more room."""
@@ -211,16 +216,27 @@ class Producer:
         for copy in copies:
             if event_of(copy.descriptor) and (channel := channel_of(copy.descriptor.destination)) is not None:
                 self.numbers.published(channel, copy.descriptor)
+                self._note_arrived(channel)
                 self._homes.attach(Role.PRODUCER, channel)
                 self._enter(copy)
+
+    def _note_arrived(self, channel: str) -> None:
+        """Note events that came to their home, in the batch of the next one: none is made for it alone."""
+        going, log = self._going.get(channel), self._log.get(channel, {})
+        while going and ((copy := log.get(going[0])) is None or self._holdings.is_kept_event(copy)):
+            self._settle(channel, going.popleft())
 
     def _enter(self, copy: Copy) -> None:
         channel, number = channel_of(copy.descriptor.destination), event_of(copy.descriptor)
         if channel is None:
             return
         self._log.setdefault(channel, {})[number] = copy
-        if number > self._passed.get(channel, 0):
-            self._waiting.setdefault(channel, []).append(number)
+        passed = number <= self._passed.get(channel, 0)
+        if passed or copy.descriptor.home is None:
+            self._holdings.keep_event(copy)
+        if not passed:
+            leaving = self._waiting if copy.descriptor.home is None else self._going
+            leaving.setdefault(channel, deque()).append(number)
         self._cache.pin((copy,), LOG)
         self._pinned[copy.id] = copy
         self._pinned_bytes += copy.descriptor.length
@@ -245,7 +261,7 @@ class Producer:
                 del log[number]
                 self._settle(channel, number)
             elif reason is Reason.EVICTED and number in log:
-                self._waiting.setdefault(channel, []).append(number)
+                self._waiting.setdefault(channel, deque()).append(number)
 
     def work(self) -> None:
         """Send events to the homes of their channels, as far as these are known."""
@@ -259,10 +275,10 @@ class Producer:
                     try:
                         self._legs.send(copy, [home], channel, spread=True)
                     except LocalError:  # The home is not known as a broker any more: another one is looked for.
-                        self._waiting.setdefault(channel, []).append(number)
+                        self._waiting.setdefault(channel, deque()).append(number)
 
     def passed(self, copy: Copy) -> None:
-        """Note that an event is on its way to its home."""
+        """Note that an event is on its way to its home as a leg."""
         if (channel := channel_of(copy.descriptor.destination)) is not None and copy.own:
             self._settle(channel, event_of(copy.descriptor))
 
@@ -277,6 +293,11 @@ class Producer:
         if upto > before:
             self._passed[channel] = upto
             self._ledger.put(PASSED + channel.encode(), packed(upto))
+
+    def home(self, channel: str) -> NodeId | None:
+        """Return the broker that the next event to a channel goes to first; None if no other one is known."""
+        home = self._homes.home(Role.PRODUCER, channel)
+        return home if home in self._brokers else None
 
     def release(self, item: Progress, author: NodeId, now: int) -> bool:
         """Release events that all consumers are past; return False if the author is not this producer's home.

@@ -596,4 +596,5 @@ def _is_carried(copy: Copy) -> bool:
 
 def _between_nodes(copy: Copy) -> bool:
     """Return True if a copy is carried for others to a queue or a node."""
-    return _is_carried(copy) and between_nodes(copy.descriptor.destination)
+    descriptor = copy.descriptor
+    return _is_carried(copy) and (between_nodes(descriptor.destination) or descriptor.home is not None)

@@ -50,8 +50,8 @@ class Holdings(HostTime):
 
     __slots__ = (
         "_handle", "_handled", "_hashes", "_journal", "_needed", "_seen",
-        "_withholders", "acknowledged", "by_handle", "cache", "carried", "claims", "follows", "index", "lingering",
-        "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
+        "_withholders", "acknowledged", "by_handle", "cache", "carried", "claims", "follows", "index",
+        "kept_events", "lingering", "privilege", "purged", "recipients", "reminders", "struck", "watched", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +90,8 @@ class Holdings(HostTime):
         """True if messaging tracks the recipients of this host's messages. Set by messaging."""
         self.struck: list[tuple[MessageId, NodeId]] = []
         """Recipients that have a persistent message of this host, until messaging reads them."""
+        self.kept_events: list[Copy] = []
+        """Events of this host that need not be sent any more, until the island reads them."""
         self.lingering: list[Copy] = []
         """Copies without any recipient left that a program on this host has still to get."""
         self.acknowledged: dict[MessageId, tuple[int, str]] = {}
@@ -175,10 +177,13 @@ class Holdings(HostTime):
             self.withhold(copy, RECIPIENTS)
 
     def strike(self, copy: Copy, node: NodeId) -> bool:
-        """Strike a recipient off a message; return True if none is left."""
+        """Strike a recipient off a message; return True if none is left, and this host need not keep the message."""
         over = self.recipients.strike(copy.descriptor, node, self.date_us)
         if not over and copy.here:
             self._keep_to_itself(copy)
+        if over and copy.here and copy.own and copy.descriptor.home is not None:
+            self.keep_event(copy)
+            return False
         return over
 
     def note_struck(self, copy: Copy, node: NodeId) -> None:
@@ -197,6 +202,15 @@ class Holdings(HostTime):
             self.withhold(copy, RECIPIENTS)
             self.cache.mark_done((copy,))
             self.lingering.append(copy)
+
+    def keep_event(self, copy: Copy) -> None:
+        """Keep an event of this host that is with its home, or has none, for nodes that ask for it (`overlay`)."""
+        self.withhold(copy, RECIPIENTS)
+        self.kept_events.append(copy)
+
+    def is_kept_event(self, copy: Copy) -> bool:
+        """Return True if an event of this host need not be sent any more."""
+        return self.is_withheld(copy, by=RECIPIENTS)
 
     def pop_lingering(self) -> list[Copy]:
         """Return the lingering copies that no program on this host needs any more."""

@@ -127,7 +127,7 @@ class View:
         (`gossip.interest.own_interests`). Messages that list others are not.
         """
         headers = descriptor.headers
-        if headers is not None and headers.recipients:
+        if headers is not None and (headers.recipients or headers.home is not None):
             return is_for(descriptor, node)
         return not self.mixed or self._near.matches(descriptor) or is_for(descriptor, node)
 

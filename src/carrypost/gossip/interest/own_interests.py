@@ -229,9 +229,9 @@ class OwnInterests:
         return self.view is None or bool(self._hidden) or self.view.wants_something
 
     def wants(self, descriptor: Descriptor) -> bool:
-        """Return True if any entry matches or, if a message lists its recipients, this node is one of them."""
+        """Return True if any entry matches or, if a message names its recipients, this node is one of them."""
         headers = descriptor.headers
-        if headers is not None and headers.recipients:
+        if headers is not None and (headers.recipients or headers.home is not None):
             return is_for(descriptor, self._node)
         if descriptor.destination in self._plain:  # Most ask for whole destinations, and messages come by the thousand.
             return True
