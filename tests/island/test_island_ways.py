@@ -14,6 +14,7 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire import frames as fr
 from carrypost.messaging.commands import UnitOfWork
 from carrypost.model.ids import MessageId, node_prefix
+from carrypost.model.times import NEVER
 
 SIZES = (0, 100, 900, 1_000, 5_000, 100_000)
 
@@ -40,6 +41,19 @@ def test_messages_of_any_size_go_straight_and_nobody_else_has_a_copy(options: di
         assert islands.copies() == {}
         assert islands.island("b").relaying.relayed_bytes > sum(SIZES)
         assert not islands.refused()
+
+
+def test_a_host_does_not_wake_for_a_message_that_has_arrived() -> None:
+    with Islands("ab", seed=3) as islands:
+        net = islands.net
+        islands.found_s = 8
+        islands.line()
+        net.subscribe("b", "news")
+        net.advance(3)
+        net.publish("a", "news", b"rain", recipients=["b"])
+        while len(islands.copies()):
+            net.advance(0.05)
+        assert islands.island("a").ways.due_us == NEVER
 
 
 def released(seed: int, loss: float) -> int:

@@ -459,6 +459,7 @@ class Island(Layer):
         """Drop copies that left."""
         if reason is not None:
             self.ways.left(copies)
+            self._look_ahead()
 
     def expire(self, now: int) -> None:
         """Do what is due."""
@@ -487,5 +488,5 @@ class Island(Layer):
         return ()
 
     def _look_ahead(self) -> None:
-        survey_us = NEVER if self._has_graph else self.survey.due_us
+        survey_us = self.survey.due_us if self._graph is self.table else NEVER
         self.due_us = min(survey_us, self._sure_us, self.ways.due_us, self.relaying.due_us)

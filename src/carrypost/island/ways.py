@@ -185,10 +185,14 @@ class Ways:
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget copies that left."""
-        for copy in copies if self._errands else ():
+        if not self._errands:
+            return
+        for copy in copies:
             if (errand := self._errands.pop(copy.id, None)) is not None:
                 for node in list(errand.left):
                     self._drop(errand, node)
+        if not (self._errands or self._ways):  # Nothing is left to look at: the host need not wake for it.
+            self.due_us = min(self._again_us.values(), default=NEVER)
 
     def reachable(self, node: NodeId) -> None:
         """Note a host that came into the island: it is sent its messages at the end of the step."""
@@ -237,9 +241,13 @@ class Ways:
             found, self._found = self._found, {}
             self._look_for(found, now)
         if self._fresh:
-            waiting = [copy for copy in self._fresh if copy.here]
-            self._fresh = [copy for copy in waiting if self._holdings.is_withheld(copy, but_by=ISLAND)]
-            self._begin(waiting, now)
+            fresh, self._fresh = self._fresh, []
+            going: list[Copy] = []
+            for copy in fresh:
+                if copy.here:
+                    (self._fresh if self._holdings.is_withheld(copy, but_by=ISLAND) else going).append(copy)
+            if going:
+                self._begin(going, now)
 
     def push_momentary(self, now: int) -> None:
         """Push momentary messages in the step in which they were published: no batch has to be written first."""

@@ -379,7 +379,7 @@ class ClientManager:
         producers: dict[str, int] = {}
         seats: dict[str, int] = {}
         for each in self.table:
-            seat = self._seats.find(each) if each.seated else None
+            seat = self._seats.at(each) if each.seated else None
             if not each.active or (seat is not None and seat.suspended):
                 continue
             if each.item.role is Role.PRODUCER:

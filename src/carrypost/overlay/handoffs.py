@@ -159,7 +159,7 @@ class Handoffs:
             return
         self._rows.restore(name, value)
         client = self._clients.table.by_digest(digest)
-        has_seat = client is not None and self._seats.find(client) is not None
+        has_seat = client is not None and self._seats.at(client) is not None
         if client is not None and has_seat and family == SENT:
             source = Source(row.h, row.to, VARIANTS[client.item.relocation], self._settings, now, moved=True)
             self._leaving[digest] = _Leaving(source, client, row.reason)
@@ -363,8 +363,8 @@ class Handoffs:
     def work(self, now: int) -> None:
         """Send the states of seats that processed their last events."""
         for leaving in list(self._leaving.values()):
-            seat = self._seats.find(leaving.client)
-            if leaving.source.state is SourceState.DRAINING and seat is not None:
+            seat = self._seats.at(leaving.client) if leaving.source.state is SourceState.DRAINING else None
+            if seat is not None:
                 self._leave(leaving, leaving.source.worked(cast("Mapping[NodeId, int]", seat.row.cursors), now))
 
     def _leave(self, leaving: _Leaving, actions: Actions | None) -> bool:
@@ -588,7 +588,7 @@ class Handoffs:
     def expire(self, now: int) -> None:
         """End states that lasted too long, and repeat unanswered items; forget seats that ended."""
         self._leaving = {
-            digest: each for digest, each in self._leaving.items() if self._seats.find(each.client) is not None
+            digest: each for digest, each in self._leaving.items() if self._seats.at(each.client) is not None
         }
         for leaving in list(self._leaving.values()):
             was_moved = leaving.source.state is SourceState.MOVED

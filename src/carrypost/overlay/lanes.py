@@ -448,7 +448,8 @@ class Gaps:
     def forget(self, seat: Seat, gone: Container[MessageId]) -> None:
         """Forget events that are gone: they are requested again."""
         for producer, lane in seat.lanes.items():
-            for number in [number for number, copy in lane.events.items() if copy.id in gone]:
+            found = [number for number, copy in lane.events.items() if copy.id in gone] if lane.events else ()
+            for number in found:
                 seat.next_us = 0
                 if lane.events[number] is seat.reading:
                     seat.reading = None

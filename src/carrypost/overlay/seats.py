@@ -129,9 +129,13 @@ class Seats:
     def __iter__(self) -> Iterator[Seat]:
         return iter(self._seats.values())
 
+    def at(self, client: Client) -> Seat | None:
+        """Return the seat of a consumer, which the caller does not change."""
+        return self._seats.get(name_of(client))
+
     def find(self, client: Client) -> Seat | None:
         """Return the seat of a consumer, which the caller may change."""
-        if (seat := self._seats.get(name_of(client))) is not None:
+        if (seat := self.at(client)) is not None:
             seat.next_us = 0
         return seat
 

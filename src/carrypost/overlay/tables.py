@@ -8,6 +8,7 @@ that made-up brokers do not keep out real ones. CIT, client information: `Client
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -246,7 +247,12 @@ class Client(msgspec.Struct, frozen=True, array_like=True):
     @property
     def digest(self) -> bytes:
         """Bytes that identify the client in names of rows."""
-        return hashlib.blake2b(_encode(self.key), digest_size=16).digest()
+        return _digest(self.key)
+
+
+@functools.lru_cache(1_024)
+def _digest(key: tuple[NodeId, items.Role, str, int]) -> bytes:
+    return hashlib.blake2b(_encode(key), digest_size=16).digest()
 
 
 class Clients:

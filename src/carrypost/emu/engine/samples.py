@@ -20,6 +20,7 @@ neither.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -64,43 +65,34 @@ class DeliveryPaths:
             return
         found: dict[str, dict[str, list[int]]] = {}
         ideal = _ideal_ways(brokers, hops)
+
+        @functools.cache  # Many producers and consumers share their homes.
+        def between(first: NodeId, last: NodeId) -> int | None:
+            """Return the length of the route that an event takes from one home to another now; None if it is cut."""
+            return along((first,) if first == last else brokers[first].host.overlay.route(last), hops)
+
         for channel in self._channels:
             producers, consumers = (self._running(each) for each in (channel.producers, channel.consumers))
-            homes = {each.name: _nearest(each, hops) for each in (*producers, *consumers)}
+            nearest = {each.name: _nearest(each, hops) for each in (*producers, *consumers)}
+            lasts = [each.host.overlay.homes(Role.CONSUMER).get(channel.name) for each in consumers]
             for producer in producers:
                 of = found.setdefault(producer.name, {DELIVERY: [], BEST: []})
-                for consumer in consumers:
-                    now = self._delivery(channel.name, producer, consumer, brokers, hops)
-                    best = _best((producer, consumer), homes, ideal, hops)
-                    if producer is not consumer and now is not None and best is not None:
-                        of[DELIVERY].append(now)
+                first = producer.host.overlay.homes(Role.PRODUCER).get(channel.name)
+                before = None if first is None or first not in brokers else hops[first].get(producer.identity.node)
+                for consumer, last in zip(consumers, lasts, strict=True):
+                    if producer is consumer or first is None or last is None or before is None:
+                        continue
+                    after = hops.get(last, {}).get(consumer.identity.node)
+                    way = None if after is None else between(first, last)
+                    best = None if way is None else _best((producer, consumer), nearest, ideal, hops)
+                    if after is not None and way is not None and best is not None:
+                        of[DELIVERY].append(before + way + after)
                         of[BEST].append(best)
         yield from ((self._drivers[name], details) for name, details in sorted(found.items()))
 
     def _running(self, places: Iterable[str]) -> list[EmulatedDriver]:
         drivers = [self._drivers.get(self._places.get(place, "")) for place in sorted(places)]
         return [each for each in drivers if each is not None and each.state is NodeState.RUNNING]
-
-    def _delivery(
-        self,
-        channel: str,
-        producer: EmulatedDriver,
-        consumer: EmulatedDriver,
-        brokers: Mapping[NodeId, EmulatedDriver],
-        hops: Hops,
-    ) -> int | None:
-        """Return the length of the path that an event would take now; None if there is none."""
-        first = producer.host.overlay.homes(Role.PRODUCER).get(channel)
-        last = consumer.host.overlay.homes(Role.CONSUMER).get(channel)
-        if first is None or last is None or first not in brokers:
-            return None
-        route = (first,) if first == last else brokers[first].host.overlay.route(last)
-        parts = (
-            hops[first].get(producer.identity.node),
-            along(route, hops),
-            hops.get(last, {}).get(consumer.identity.node),
-        )
-        return None if None in parts else sum(each for each in parts if each is not None)
 
 
 def _ideal_ways(brokers: Mapping[NodeId, EmulatedDriver], hops: Hops) -> dict[NodeId, dict[NodeId, int]]:

@@ -95,8 +95,8 @@ class Deadlines:
         """Add the deadlines of copies; `tenants` is the number of tenants in all."""
         expiries = [copy.expiry for copy in copies]
         self._new += expiries
-        if expiries:
-            self.due_us = min(self.due_us, deadline_of(min(expiries)) + self.lead_us)
+        if expiries and (first_us := deadline_of(min(expiries)) + self.lead_us) < self.due_us:
+            self.due_us = first_us
         if len(self._entries) + len(self._new) > 2 * tenants + _STALE_SLACK:
             self._new += self._entries
             self._new = [expiry for expiry in dict.fromkeys(self._new) if self._tenant(expiry) is not None]
@@ -221,14 +221,14 @@ class Memories:
 
     def keep(self, copies: Sequence[Copy]) -> list[Copy]:
         """Remember copies that are not here any more; return those to forget in exchange."""
-        declined = [copy for copy in copies if not copy.finished]
-        for copy in declined:
-            self.note_shortage()
-            self.expect(copy.rank or self._ranking.top, copy.descriptor.length)
-        self.declined |= mask_of([copy.slot for copy in declined])
         self._count += len(copies)
         self._bytes += sum(map(_nbytes, copies))
-        self._declined_order.add(declined, self._count)
+        if declined := [copy for copy in copies if not copy.finished]:
+            for copy in declined:
+                self.note_shortage()
+                self.expect(copy.rank or self._ranking.top, copy.descriptor.length)
+            self.declined |= mask_of([copy.slot for copy in declined])
+            self._declined_order.add(declined, self._count)
         if len(declined) < len(copies):
             self._add_done([copy for copy in copies if copy.finished])
         return self._excess() if self._count > self._count_max or self._bytes > self._bytes_max else []

@@ -57,12 +57,12 @@ _decode = msgspec.msgpack.Decoder(_Row).decode
 class Recipients:
     """The remaining recipients of each message that one host knows, or knew."""
 
-    __slots__ = ("_journal", "_known", "_node", "_purged", "_sweep_at", "_sweep_us", "struck")
+    __slots__ = ("_alone", "_journal", "_known", "_node", "_purged", "_sweep_at", "_sweep_us", "struck")
 
     def __init__(
         self, node: NodeId, journal: Journal, purged: Purged, known: Callable[[MessageId], Copy | None]
     ) -> None:
-        self._node, self._journal = node, journal
+        self._node, self._alone, self._journal = node, (node,), journal
         self._purged, self._known = purged, known
         self.struck: dict[MessageId, Struck] = {}
         """Struck-off recipients by message, the latest last. Checked for every descriptor: empty while there are
@@ -86,9 +86,10 @@ class Recipients:
         nodes = recipients(descriptor)
         if self._node not in nodes:
             return False
-        found = self.struck.get(descriptor.id)
-        others = _all(nodes) & ~(1 << nodes.index(self._node))
-        return not others if found is None else found.places & _all(nodes) == others
+        found = self.struck.get(descriptor.id) if self.struck else None
+        if found is None:
+            return nodes == self._alone
+        return found.places & _all(nodes) == _all(nodes) & ~(1 << nodes.index(self._node))
 
     def is_direct(self, descriptor: Descriptor) -> bool:
         """Return True if a message went straight from this host, or to it: neighbours do not miss it.
