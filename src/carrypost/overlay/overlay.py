@@ -386,14 +386,9 @@ class OverlayLayer(Layer):
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
             self.channel.publish(placement.BrokerLost(broker))
-        if self.clients.due_us <= now:
-            self.clients.expire(now)
-        if self.homes.due_us <= now:
-            self.homes.expire(now)
-        if self.seats.due_us <= now:
-            self.seats.expire(now)
-        if self.handoffs.due_us <= now:
-            self.handoffs.expire(now)
+        for part in (self.clients, self.homes, self.seats, self.handoffs):
+            if part.due_us <= now:
+                part.expire(now)
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
             self.homes.attach_again(each.key, now)
         if self.load.due_us <= now and self.load.expire(now, self.seats.cut_off(self.topology)):
@@ -412,11 +407,8 @@ class OverlayLayer(Layer):
         if not (copies := _lasting(copies)):
             return
         self._has_work = True
-        self.producer.published(copies)
-        self.legs.published(copies)
-        self.own_modules.published(copies)
-        self.seats.published(copies)
-        self.handoffs.published(copies)
+        for part in (self.producer, self.legs, self.own_modules, self.seats, self.handoffs):
+            part.published(copies)
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Handle the payload of an event, a checkpoint, or a message with the state of a seat."""
