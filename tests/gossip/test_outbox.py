@@ -104,6 +104,52 @@ def test_a_job_plans_its_descriptor_first_and_every_fragment_once() -> None:
     assert sorted(index for kind, index in items if kind == FRAGMENT) == list(range(48))
 
 
+@pytest.mark.parametrize("wanted", [0b1111, 0b0101, 0b1000, 0b1010, 0b0111])
+@pytest.mark.parametrize("length", [4 * 16_384, 3 * 16_384 + 1, 3 * 16_384 + 2_500])
+def test_a_job_plans_the_fragments_of_the_pieces_that_are_wanted(wanted: int, length: int) -> None:
+    descriptor = Descriptor("a", 1, 1, 0, None, "news", length, length, PayloadCodec.BLANK, b"", 1_024)
+    copy = Bench().cache.admit(descriptor, nbytes=length, privilege=0, interesting=True, held=0b1111, now=0)
+    assert isinstance(copy, Copy)
+    job = Job(copy, wanted, 0, b"")
+    job.plan(MTU, random.Random(1), skip_preamble=True)
+    items = list(job.items)
+    assert job.left == len(items)
+    pieces = [piece for piece in range(4) if wanted >> piece & 1]
+    expected = [16 * piece + number for piece in pieces for number in range(descriptor.fragments_in(piece))]
+    assert sorted(items) == [(FRAGMENT, index) for index in expected]
+
+
+@pytest.mark.parametrize("window_bytes", [1, SIZE, 5 * SIZE, 5 * SIZE + 1])
+def test_fragments_sent_in_a_row_fill_the_window_as_those_sent_one_by_one(window_bytes: int) -> None:
+    single, row = Bench(), Bench()
+    for bench in (single, row):
+        bench.outbox.recovery.window.nbytes = window_bytes
+    one, many = single.job(pieces=3), row.job(pieces=3)
+    one.pop(), many.pop()  # The descriptor.
+    sent = []
+    while single.outbox.recovery.open:
+        single.serial += 1
+        sent.append(item := one.pop())
+        single.outbox.sent(single.serial, (one, item), SIZE, 7)
+    assert row.outbox.send_fragments(many, many.pop(), SIZE, 1, 7) == [index for _, index in sent]
+    assert (many.left, many.in_flight) == (one.left, one.in_flight)
+    assert row.outbox.recovery.bytes_in_flight == single.outbox.recovery.bytes_in_flight
+    assert row.outbox.recovery.due_us == single.outbox.recovery.due_us
+    assert row.acknowledge(*many.in_flight) == single.acknowledge(*one.in_flight) == 0
+    assert row.outbox.recovery.bytes_in_flight == 0
+
+
+def test_a_job_that_is_sent_in_a_row_is_exhausted_with_its_last_fragment() -> None:
+    bench = Bench()
+    job = bench.job(pieces=1)
+    job.pop()
+    bench.outbox.recovery.window.nbytes = 1_000_000
+    assert len(bench.outbox.send_fragments(job, job.pop(), SIZE, 1, 0)) == 16
+    assert job.exhausted
+    assert not job.left
+    assert bench.acknowledge(*job.in_flight) == 1 << job.copy.slot
+
+
 def test_the_window_closes_when_it_is_full_and_opens_with_acknowledgements() -> None:
     bench = Bench()
     job = bench.job()

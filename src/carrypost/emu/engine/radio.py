@@ -230,7 +230,6 @@ def gathered(times: list[int], gather_us: int, until_us: int) -> Iterator[tuple[
 
 __all__ = ["Burst", "Datagram", "LinkModel", "Radio", "Traffic"]
 
-_OVERHEAD_BYTES = codec.datagram_overhead(1)
 _ARRIVAL = Phase.ARRIVAL
 _SIZE = attrgetter("size")
 
@@ -352,9 +351,9 @@ class Radio:
         sizes = codec.wire_sizes(frames)
         sent = station.sent
         sent.count_frames(frames, sizes)
-        # Most transmissions are one frame, which is one datagram: there are no runs to look for.
-        if len(sizes) == 1:
-            nbytes = sizes[0] + _OVERHEAD_BYTES
+        # Most transmissions are one datagram: there are no runs to look for.
+        nbytes = sum(sizes) + codec.datagram_overhead(len(sizes))
+        if len(sizes) == 1 or (nbytes <= mtu_bytes and 0 < len(sizes) <= codec.FRAMES_MAX):
             datagrams = [Datagram(tuple(frames), nbytes)] if ways else []
             sent.datagrams += 1
         else:
@@ -409,6 +408,9 @@ class Radio:
     def _carry(self, way: Way, datagrams: Burst, aired: list[int] | None) -> None:
         now, model = self._scheduler.now, way.model
         times = aired if aired is not None else way.queued(datagrams, now)
+        if way.certain and len(datagrams) == 1:
+            self._deliver(way, times[0] + model.delay_us, datagrams)
+            return
         if way.certain:
             for start, stop in gathered(times, model.gather_us, way.until_us - model.delay_us):
                 self._deliver(way, times[stop - 1] + model.delay_us, datagrams[start:stop])

@@ -425,8 +425,12 @@ class Inbound:
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
         """Keep a fragment until its piece is whole; `at` is the piece, and the fragment's number in it."""
         piece, number = at
-        copy = self._cache.get(want.entry.message)
-        if want.descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
+        descriptor, copy = want.descriptor, self._cache.get(want.entry.message)
+        if descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
+            return
+        if descriptor.fragments_per_piece == 1 and self._has_hashes(want, descriptor):
+            link.work.credit()
+            self._store(link, want, piece, body, now)
             return
         fragments = want.fragments.setdefault(piece, {})
         # Only the first arrival of a fragment counts as useful: sent over and over, it would pay
@@ -441,7 +445,7 @@ class Inbound:
         """Store a piece once all of its fragments and the hash list are here."""
         want = link.inbox.wants.get(handle)
         descriptor = want.descriptor if want is not None else None
-        if want is None or descriptor is None or (descriptor.signed and descriptor.pieces > 1 and not want.hashes):
+        if want is None or descriptor is None or not self._has_hashes(want, descriptor):
             return
         if len(want.fragments.get(piece, ())) == descriptor.fragments_in(piece):
             found = self._wants.free(link, handle, piece) or {}
@@ -471,7 +475,8 @@ class Inbound:
         want.requested &= ~(1 << piece)
         link.gave()
         self._wants.progressed(descriptor.id, now)
-        self._holdings.keep_pieces([(descriptor, body)], piece)
+        if descriptor.codec is not PayloadCodec.BLANK:
+            self._holdings.keep_pieces([(descriptor, body)], piece)
         if copy.whole:
             self._wants.fulfil((copy,))
             serials = None if want.unasked is None else (want.unasked,)
@@ -480,6 +485,11 @@ class Inbound:
             self._arrivals.piece(copy)
             if not want.requested:
                 link.inbox.fresh.append(handle)  # What else it offers of this message may be missing by now.
+
+    @staticmethod
+    def _has_hashes(want: Want, descriptor: Descriptor) -> bool:
+        """Return True if nothing but its fragments is missing to verify a piece."""
+        return bool(want.hashes) or not descriptor.signed or descriptor.pieces == 1
 
     @staticmethod
     def _fits(descriptor: Descriptor, want: Want, piece: int, body: bytes) -> bool:

@@ -369,7 +369,7 @@ class LossRecovery(Generic[Content]):
 
     def acknowledged(self, base: int, bitmap: int, now: int) -> Outcome[Content]:
         """Process an acknowledgement: the frame with serial base + i has arrived if bit i of the bitmap is set."""
-        arrived = [self._pop(serial) for serial in self._named(base, bitmap)]
+        arrived = self._pop_all(self._named(base, bitmap))
         # Rule 4. Most links never lose anything, and then this costs one test.
         late = self._pop_late(base, bitmap) if self._lost else []
         spurious = self._undo_spurious(late) if late else []
@@ -449,6 +449,14 @@ class LossRecovery(Generic[Content]):
             return []
         in_flight, end = self.in_flight, arrived[PACKET_THRESHOLD - 1].serial
         return [serial for serial in takewhile(end.__gt__, self._order) if serial in in_flight]
+
+    def _pop_all(self, serials: list[int]) -> list[SentFrame[Content]]:
+        """Remove frames from those in flight."""
+        if self._serials is not None:
+            return [self._pop(serial) for serial in serials]
+        frames = list(map(self.in_flight.pop, serials))
+        self.bytes_in_flight -= sum(map(_NBYTES, frames))
+        return frames
 
     def _pop(self, serial: int) -> SentFrame[Content]:
         frame = self.in_flight.pop(serial)

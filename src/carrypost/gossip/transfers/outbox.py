@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from carrypost.gossip.holdings.copies import Copy
@@ -185,18 +185,20 @@ class Job:
         per_piece = descriptor.fragments_per_piece
         parts = -(-len(descriptor.wire) // body_bytes_max)
         lists = range(0, descriptor.pieces if self.hashes else 0, body_bytes_max // HASH_BYTES)
-        pieces = list(bits(self.wanted))
+        last = descriptor.pieces - 1
+        every = self.wanted == (2 << last) - 1  # As mostly: then there are no bits to look for.
+        pieces = list(range(last + 1)) if every else list(bits(self.wanted))
         start = rng.randrange(len(pieces))
         self.preamble = (*((DESCRIPTOR, part) for part in range(parts)), *((HASHES, first) for first in lists))
         self.preamble_skipped = skip_preamble
         preamble = () if skip_preamble else self.preamble
-        self.left = len(preamble) + sum(descriptor.fragments_in(piece) for piece in pieces)
-        fragments = (
-            (FRAGMENT, piece * per_piece + number)
+        spare = per_piece - descriptor.fragments_in(last) if pieces[-1] == last else 0
+        self.left = len(preamble) + per_piece * len(pieces) - spare
+        fragments = chain.from_iterable([
+            range(piece * per_piece, (piece + 1) * per_piece - (spare if piece == last else 0))
             for piece in pieces[start:] + pieces[:start]
-            for number in range(descriptor.fragments_in(piece))
-        )
-        self.items = chain(preamble, fragments)
+        ])  # fmt: skip
+        self.items = chain(preamble, zip(repeat(FRAGMENT), fragments, strict=False))
 
     def ask_more(self, pieces: int) -> None:
         """Add pieces that are requested while the job is on its way: those that it does not send follow it."""
@@ -418,6 +420,27 @@ class Outbox:
         self.recovery.sent_burst(serial, frames, now)
         return copies
 
+    def send_fragments(self, job: Job, item: Item, nbytes: int, serial: int, now: int) -> list[int]:
+        """Record as sent this fragment of a job without followers, which was just popped, and as many more as may be.
+
+        Returns their indices; they go out under this serial and those that follow it. Of a long message, almost
+        everything that is sent goes this way.
+        """
+        indices: list[int] = []
+        frames: list[SentFrame[Content]] = []
+        room_bytes = self.recovery.room_bytes
+        while True:
+            number = serial + len(frames)
+            job.in_flight.add(number)
+            frames.append(SentFrame(number, (job, item), nbytes, now))
+            indices.append(item[1])
+            room_bytes -= nbytes
+            if not job.left or room_bytes <= 0:
+                break
+            item = job.pop()
+        self.recovery.sent_burst(serial, frames, now)
+        return indices
+
     # --- what becomes of it --------------------------------------------------------------------------------
 
     def acknowledge(self, base: int, bitmap: int, now: int) -> int:
@@ -427,7 +450,7 @@ class Outbox:
         for frame in outcome.arrived:
             job = frame.content[0]
             job.in_flight.discard(frame.serial)
-            if self._finish(job, now):
+            if job.exhausted and self._finish(job, now):
                 done.append(job.copy.slot)
         if outcome.late:
             for frame in outcome.late:

@@ -124,7 +124,11 @@ class BurstBuilder:
         outbox, recovery = link.outbox, link.outbox.recovery
         job.begin()
         while job.left:
-            burst.append(self._send(link, job, job.pop(), now))
+            item = job.pop()
+            if item[0] == ob.FRAGMENT and not job.followers:
+                burst += self._fragments(outbox, job, item, now)
+            else:
+                burst.append(self._send(link, job, item, now))
             if job.left and not recovery.open:
                 outbox.put_back(job)
                 # The rest waits in this neighbour's outbox, but neighbours that followed the
@@ -180,6 +184,14 @@ class BurstBuilder:
             units.append((OpenParcel(copy.handle, serial, hops, age_ms, False, copy.descriptor),))
         self._serial = serial
         return units
+
+    def _fragments(self, outbox: Outbox, job: Job, item: Item, now: int) -> list[Unit]:
+        """Send fragments of one message to one neighbour alone, from this one on."""
+        copy, serial = job.copy, self._serial + 1
+        nbytes = copy.descriptor.fragment_bytes + _DATA_HEADER_BYTES
+        indices = outbox.send_fragments(job, item, nbytes, serial, now)
+        self._serial += len(indices)
+        return [(self._fragment(copy, index, number),) for number, index in enumerate(indices, serial)]
 
     def parcel(self, copy: Copy, now: int) -> OpenParcel:
         """Return a message, which must have a handle, as one frame with a new serial."""
