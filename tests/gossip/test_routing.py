@@ -340,7 +340,7 @@ def test_three_encounters_equal_the_published_formulas() -> None:
     third = through * gamma**30
     third += (1 - third) * p_init
     assert table.entries(50 * unit) == [(b, round(second * gamma**40 * CERTAIN)), (c, round(third * CERTAIN))]
-    assert abs(table.units(c, 50 * unit) / CERTAIN - third) <= 2**-16
+    assert abs(table.units([c], 50 * unit)[c] / CERTAIN - third) <= 2**-16
 
 
 _KEYS = st.sampled_from([bytes([letter]) * 8 for letter in b"abc"])

@@ -14,7 +14,7 @@ A host has its own table, and those of its neighbours:
     ageing:       P(a,b) <- P(a,b) * prophet_gamma ^ (time / prophet_unit_s)
     transitivity: P(a,c) <- P(a,c) + (1 - P(a,c)) * P(a,b) * P(b,c) * prophet_beta
 
-An entry is a probability and the time for which it holds. It ages whenever it is read, and reading changes nothing.
+Probabilities are kept as they were at the last encounter. They age whenever they are read, and reading changes nothing.
 
 A table is sent in parts (`Encounters`), of 2 bytes for each node, and 8 more with its name. Hosts mostly know the same
 nodes, so it is first sent without names, beside their hash. A neighbour that knows other nodes asks for the names by a
@@ -28,6 +28,7 @@ import functools
 import hashlib
 import heapq
 from math import exp, log
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from carrypost.errors import DecodeError, RemoteError
@@ -36,31 +37,13 @@ from carrypost.gossip.strategy.exchange import Routed
 from carrypost.gossip.strategy.exchange_contact import WAITING
 from carrypost.gossip.strategy.lists import Lists
 from carrypost.gossip.timers import OFFER, REVIEW
-from carrypost.gossip.wire.frames import (
-    CERTAIN,
-    ENTRY_BYTES,
-    KEY_BYTES,
-    LISTED_MAX,
-    LOW_BITS,
-    Encounters,
-    Held,
-    Listing,
-    Names,
-    NamesRequest,
-    cut,
-    listing_bytes,
-    packed_entries,
-    packed_hashes,
-    packed_levels,
-    unpacked_entries,
-    unpacked_hashes,
-    unpacked_levels,
-)
+from carrypost.gossip.wire import frames as fr
+from carrypost.gossip.wire.frames import CERTAIN, ENTRY_BYTES, KEY_BYTES, Encounters
 from carrypost.model.descriptor_values import recipients
 from carrypost.model.times import MICROSECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from carrypost.config import Settings
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
@@ -90,12 +73,12 @@ class EncounterTable:
         self._rate = log(settings.prophet_gamma) / (settings.prophet_unit_s * MICROSECONDS)
         """Ageing in a microsecond, as an exponent."""
         self._most = settings.limits.encounters_max
-        self._known: dict[bytes, tuple[float, int]] = {}
+        self._known: dict[bytes, float] = {}
+        """Probabilities at the last encounter."""
+        self._since_us = 0
+        """Time of that."""
         self._own, self._keys, self._names = own, [own], b""
         """The own key; those of all nodes known here, itself among them, ascending; and the hash of these."""
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def ageing(self, elapsed_us: int) -> float:
         """Return the factor by which probabilities fall in this time."""
@@ -103,32 +86,31 @@ class EncounterTable:
 
     def at(self, key: bytes, now: int) -> float:
         """Return the probability of a node."""
-        probability, since_us = self._known.get(key, (0.0, now))
-        return probability * self.ageing(now - since_us)
+        return self._known.get(key, 0.0) * self.ageing(now - self._since_us)
 
-    def units(self, key: bytes, now: int) -> int:
-        """Return the probability of a node as tables on the wire have it."""
-        return round(self.at(key, now) * CERTAIN)
+    def units(self, keys: Iterable[bytes], now: int) -> dict[bytes, int]:
+        """Return the probabilities of nodes as tables on the wire have them."""
+        known, scale = self._known, self.ageing(now - self._since_us) * CERTAIN
+        return {key: round(known.get(key, 0.0) * scale) for key in keys}
 
     def met(self, key: bytes, now: int) -> None:
         """Count an encounter with a node."""
-        probability = self.at(key, now)
-        self._known[key] = probability + (1 - probability) * self._p_init, now
-        self._trim(now)
+        self._raise({key: CERTAIN}, self._p_init, now)
 
     def learn(self, key: bytes, table: Mapping[bytes, int], now: int) -> None:
         """Raise the probabilities of nodes that a node in reach, `key`, is likely to meet."""
-        through, known, rate = self.at(key, now) * self._beta / CERTAIN, self._known, self._rate
-        for other, units in table.items():
-            probability, since_us = known.get(other, (0.0, now))
-            probability *= exp(rate * (now - since_us))
-            known[other] = probability + (1 - probability) * through * units, now
-        self._trim(now)
+        self._raise(table, self.at(key, now) * self._beta, now)
 
-    def _trim(self, now: int) -> None:
-        if len(self._known) > self._most:
-            kept = heapq.nlargest(self._most, self._known, key=lambda key: self.at(key, now))
-            self._known = {key: self._known[key] for key in kept}
+    def _raise(self, table: Mapping[bytes, int], share: float, now: int) -> None:
+        """Raise probabilities by a share of what is missing to certainty and of what a table says."""
+        ageing, share = self.ageing(now - self._since_us), share / CERTAIN
+        self._since_us = now
+        self._known = known = {key: each * ageing for key, each in self._known.items()}
+        for key, units in table.items():
+            probability = known.get(key, 0.0)
+            known[key] = probability + (1 - probability) * share * units
+        if len(known) > self._most:
+            self._known = dict(heapq.nlargest(self._most, known.items(), key=itemgetter(1)))
             self._keys = []
 
     def names(self) -> bytes:
@@ -140,9 +122,7 @@ class EncounterTable:
 
     def levels(self, now: int) -> list[int]:
         """Return the probabilities of all nodes in `names`, in the order of their keys; 0 of this one."""
-        found = dict(self.entries(now))
-        self.names()
-        return [found.get(key, 0) for key in self._keys]
+        return list(self.units(self.keys(), now).values())
 
     def keys(self) -> list[bytes]:
         """Return the keys of all nodes known here, this one among them, ascending. The list does not change."""
@@ -155,9 +135,7 @@ class EncounterTable:
 
     def entries(self, now: int) -> list[tuple[bytes, int]]:
         """Return the entries to send, without those that are nothing on the wire."""
-        rate = self._rate
-        found = [(key, round(each * exp(rate * (now - since)) * CERTAIN)) for key, (each, since) in self._known.items()]
-        return sorted([each for each in found if each[1]])
+        return sorted([each for each in self.units(self._known, now).items() if each[1]])
 
 
 class HeardTable:
@@ -199,7 +177,7 @@ class HeardTable:
         if len(parts) < frame.parts:
             return None
         self.parts = {}
-        entries = [each for part in sorted(parts) for each in unpacked_entries(parts[part])]
+        entries = [each for part in sorted(parts) for each in fr.unpacked_entries(parts[part])]
         if len(found := dict(entries)) < len(entries):
             raise RemoteError("encounters")
         return found
@@ -214,7 +192,7 @@ class TableExchange:
     def send(self, link: Link, heard: HeardTable, now: int) -> None:
         """Send the table without names, if it fits into one frame so."""
         heard.sent_us = now
-        levels = packed_levels(self._table.levels(now))
+        levels = fr.packed_levels(self._table.levels(now))
         if len(levels) <= link.body_bytes_max:
             heard.named, heard.keys = False, self._table.keys()
             link.send([Encounters(0, 1, levels, self._table.names())])
@@ -225,7 +203,7 @@ class TableExchange:
         heard.named = True
         entries, most = self._table.entries(now), link.body_bytes_max // ENTRY_BYTES
         parts = [entries[at : at + most] for at in range(0, len(entries), most)] or [[]]
-        link.send([Encounters(part, len(parts), packed_entries(each)) for part, each in enumerate(parts)])
+        link.send([Encounters(part, len(parts), fr.packed_entries(each)) for part, each in enumerate(parts)])
 
     def read(self, link: Link, heard: HeardTable, frame: Encounters, now: int) -> dict[bytes, int] | None:
         """Return the neighbour's table if it is complete; raises `RemoteError` if the parts make none."""
@@ -246,14 +224,14 @@ class TableExchange:
     def _ask(self, link: Link, heard: HeardTable, frame: Encounters, now: int) -> None:
         """Ask for the names of a table."""
         keys = self._table.keys()
-        if len(keys) <= LISTED_MAX and listing_bytes(len(keys)) <= link.body_bytes_max:
-            link.send((NamesRequest(frame.names, len(keys), packed_hashes(_leading(keys, len(keys)))),))
+        if len(keys) <= fr.LISTED_MAX and fr.listing_bytes(len(keys)) <= link.body_bytes_max:
+            link.send((fr.NamesRequest(frame.names, len(keys), fr.packed_hashes(_leading(keys, len(keys)))),))
         elif not heard.named:
             self._send_named(link, heard, now)
 
-    def answer(self, link: Link, heard: HeardTable, frame: NamesRequest, now: int) -> None:
+    def answer(self, link: Link, heard: HeardTable, frame: fr.NamesRequest, now: int) -> None:
         """Send the names of the own table; raises `RemoteError` for an impossible request."""
-        asked = unpacked_hashes(frame.hashes, frame.count)
+        asked = fr.unpacked_hashes(frame.hashes, frame.count)
         if asked is None:
             raise DecodeError("names-request")
         link.work.did(frame.count)
@@ -266,9 +244,9 @@ class TableExchange:
         if len(others) > link.body_bytes_max:
             self._send_named(link, heard, now)
         else:
-            link.send((Names(frame.names, held.to_bytes((frame.count + 7) // 8, "little"), others),))
+            link.send((fr.Names(frame.names, held.to_bytes((frame.count + 7) // 8, "little"), others),))
 
-    def add_names(self, link: Link, heard: HeardTable, frame: Names, now: int) -> dict[bytes, int] | None:
+    def add_names(self, link: Link, heard: HeardTable, frame: fr.Names, now: int) -> dict[bytes, int] | None:
         """Return the table whose names these are, if it waits for them and they are right."""
         table, heard.unread = heard.unread, None
         if table is None or table.names != frame.names:
@@ -276,7 +254,7 @@ class TableExchange:
         link.work.did(len(frame.others) // KEY_BYTES)
         held = Members(int.from_bytes(frame.held, "little"))
         keys = [key for number, key in enumerate(self._table.keys()) if number in held]
-        keys = sorted([*keys, *cut(frame.others, KEY_BYTES)])
+        keys = sorted([*keys, *fr.cut(frame.others, KEY_BYTES)])
         if hash_of(keys) == frame.names:
             return _named(keys, table)
         if not heard.named:  # The own table has changed meanwhile, or two names begin alike.
@@ -286,13 +264,13 @@ class TableExchange:
 
 def _leading(keys: Sequence[bytes], count: int) -> list[int]:
     """Return the leading bits of names, as a list of `count` names has them."""
-    shift = 8 * KEY_BYTES - LOW_BITS - count.bit_length()
+    shift = 8 * KEY_BYTES - fr.LOW_BITS - count.bit_length()
     return [int.from_bytes(key, "big") >> shift for key in keys]
 
 
 def _named(keys: Sequence[bytes], frame: Encounters) -> dict[bytes, int]:
     """Return the entries of a table without names; raises `DecodeError` if these are not its names."""
-    levels = unpacked_levels(frame.entries)
+    levels = fr.unpacked_levels(frame.entries)
     if len(levels) != len(keys):
         raise DecodeError("encounters")
     return {key: units for key, units in zip(keys, levels, strict=True) if units}
@@ -316,10 +294,10 @@ class Prophet(Routed):
         """Slots that are in `_slots`; and a number that rises with changes of the own table."""
         handlers = context.links.handlers
         handlers[Encounters] = self._over_contact(self._receive_table)
-        handlers[NamesRequest] = self._over_contact(self._receive_request)
-        handlers[Names] = self._over_contact(self._receive_names)
-        handlers[Listing] = self._over_contact(self._receive_listing)
-        handlers[Held] = self._over_contact(self._receive_held)
+        handlers[fr.NamesRequest] = self._over_contact(self._receive_request)
+        handlers[fr.Names] = self._over_contact(self._receive_names)
+        handlers[fr.Listing] = self._over_contact(self._receive_listing)
+        handlers[fr.Held] = self._over_contact(self._receive_held)
 
     def begin(self, link: Link) -> ExchangeContact:
         """Begin a contact, in which the neighbour has said nothing yet."""
@@ -333,7 +311,7 @@ class Prophet(Routed):
             heard.met = True
             self.table.met(node_key(contact.link.node), now)
             self._revision += 1
-        self._tables.send(contact.link, self._heard[contact.link], now)
+        self._tables.send(contact.link, heard, now)
         self._use(contact, heard, now)
         if contact.link.is_old:
             super().meet(contact, now)
@@ -345,7 +323,7 @@ class Prophet(Routed):
         """Compare by a list if the neighbour's table came; otherwise by a review. Repeat a table that may be lost."""
         heard = self._heard[contact.link]
         if not heard.arrived:
-            self._tables.send(contact.link, self._heard[contact.link], now)
+            self._tables.send(contact.link, heard, now)
         if heard.since_us < 0 or not self._lists.ask(contact, now):
             super().compare(contact, now)
 
@@ -354,14 +332,14 @@ class Prophet(Routed):
         turn = self._heard[contact.link].since_us >= 0 and self.context.node < contact.link.node
         return turn and contact.machine.state is WAITING and self._lists.ask(contact, now)
 
-    def _receive_listing(self, contact: ExchangeContact, frame: Listing, now: int) -> None:
+    def _receive_listing(self, contact: ExchangeContact, frame: fr.Listing, now: int) -> None:
         """Answer a list, which says that the own table arrived; not if the neighbour's table did not."""
         heard = self._heard[contact.link]
         heard.arrived = True
         if heard.since_us >= 0:
             self._lists.receive_listing(contact, frame, now)
 
-    def _receive_held(self, contact: ExchangeContact, frame: Held, now: int) -> None:
+    def _receive_held(self, contact: ExchangeContact, frame: fr.Held, now: int) -> None:
         """Handle the answer to a list, which says that the own table arrived."""
         if self._lists.receive_held(contact, frame, now):
             self._heard[contact.link].arrived = True
@@ -386,15 +364,14 @@ class Prophet(Routed):
             self._index(slot, now)
         if heard.revision != self._revision:
             heard.revision, heard.better = self._revision, 0
-            for key, slots in self._slots.items():
-                if slots and self._is_better(heard, key, now):
-                    heard.better |= slots
+            for key in self._better_of(heard, self._slots, now):
+                heard.better |= self._slots[key]
         return mask & heard.better
 
-    def _is_better(self, heard: HeardTable, key: bytes, now: int) -> bool:
-        """Return True if a neighbour is a better carrier than this host to a recipient; b"": to all subscribers."""
-        theirs = heard.table.get(key, 0)
-        return not key or (theirs > 0 and theirs * self.table.ageing(now - heard.since_us) > self.table.units(key, now))
+    def _better_of(self, heard: HeardTable, keys: Iterable[bytes], now: int) -> list[bytes]:
+        """Return the recipients to which a neighbour is a better carrier than this host; b"": all subscribers."""
+        theirs, ageing = heard.table.get, self.table.ageing(now - heard.since_us)
+        return [key for key, mine in self.table.units(keys, now).items() if not key or theirs(key, 0) * ageing > mine]
 
     def _index(self, slot: int, now: int) -> None:
         """Enter a message under its recipients, also in what is known of neighbours: arrivals are frequent."""
@@ -408,8 +385,7 @@ class Prophet(Routed):
             self._slots[key] = self._slots.get(key, 0) | bit
         self._indexed |= bit
         for heard in self._heard.values():
-            better = any(self._is_better(heard, key, now) for key in keys)
-            heard.better = heard.better | bit if better else heard.better & ~bit
+            heard.better = heard.better | bit if self._better_of(heard, keys, now) else heard.better & ~bit
 
     # --- tables --------------------------------------------------------------------------------------------
 
@@ -418,11 +394,11 @@ class Prophet(Routed):
         heard = self._heard[contact.link]
         self._complete(contact, heard, self._tables.read(contact.link, heard, frame, now), now)
 
-    def _receive_request(self, contact: ExchangeContact, frame: NamesRequest, now: int) -> None:
+    def _receive_request(self, contact: ExchangeContact, frame: fr.NamesRequest, now: int) -> None:
         """Send the names of the own table."""
         self._tables.answer(contact.link, self._heard[contact.link], frame, now)
 
-    def _receive_names(self, contact: ExchangeContact, frame: Names, now: int) -> None:
+    def _receive_names(self, contact: ExchangeContact, frame: fr.Names, now: int) -> None:
         """Handle the names of the neighbour's table; raises `RemoteError` for impossible ones."""
         heard = self._heard[contact.link]
         self._complete(contact, heard, self._tables.add_names(contact.link, heard, frame, now), now)
@@ -449,11 +425,9 @@ class Prophet(Routed):
             heard.used = True
             # The neighbour learns from the table that it was sent, too. It is compared as it is then:
             # as it was, it would seem to be the worse carrier of what both know.
-            mutual, mine = heard.table.pop(self._own, 0), dict(self.table.entries(now))
+            mutual, mine = heard.table.pop(self._own, 0), self.table.units(heard.table, now)
             self.table.learn(node_key(contact.link.node), heard.table, now)
-            heard.table = {
-                key: units + self.table.gain(units, mutual, mine.get(key, 0)) for key, units in heard.table.items()
-            }
+            heard.table = {key: units + self.table.gain(units, mutual, mine[key]) for key, units in heard.table.items()}
             self._revision += 1
         heard.table.pop(self._own, None)
         contact.timers.hasten(OFFER, now)
