@@ -244,6 +244,24 @@ def test_a_carried_copy_that_was_evicted_comes_again() -> None:
         assert watch.received.count(("own", "a")) == 1
 
 
+@pytest.mark.parametrize("order", ["rank", "random"])
+def test_the_copy_that_came_first_is_evicted_first_whatever_the_order_of_sending(order: str) -> None:
+    with testing.network() as net:
+        for name, room in (("a", 100), ("b", 2), ("c", 100), ("z", 100)):
+            net.add(name, strategy="epidemic", cache_messages_max=room, send_order=order)
+        watch = Watch(net)
+        net.publish("c", "news", b"x", label="older", recipients=list("z"))
+        net.advance(1)
+        net.publish("a", "news", b"x", label="younger", recipients=list("z"))
+        meet(net, "a", "b")
+        meet(net, "b", "c")
+        net.publish("b", "news", b"x", label="own", recipients=list("z"))
+        net.advance(1)
+        assert watch.dropped == {("younger", "b", Reason.EVICTED): 1}
+        meet(net, "a", "b")
+        assert watch.received.count(("younger", "b")) == 2
+
+
 def test_prophet_gives_messages_to_better_carriers_only() -> None:
     with network("abcdz", "prophet") as net:
         watch = Watch(net)

@@ -63,13 +63,11 @@ class Ranking:
     rule costs nothing per message.
     """
 
-    __slots__ = ("bases", "carried_top", "top")
+    __slots__ = ("bases", "carried_top", "evicted_return", "top")
     level_shift: ClassVar = CREATED_BITS
     """Bits of a rank below the level."""
     wanted_first: ClassVar = True
     """Send a neighbour first what it wants for itself, then what it would only carry."""
-    evicted_return: ClassVar = False
-    """Forget carried copies that were evicted, so that they may come again."""
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         """Make a ranking; `level` maps a privilege (0 to 255), and True for a wanted message, to a level (0 to 511)."""
@@ -83,6 +81,8 @@ class Ranking:
         carried, wanted = self.bases
         self.carried_top = min(wanted) - 1 if min(wanted) > max(carried) else self.top
         """The highest rank of a copy that is only carried; if wanted ones may rank lower, the highest of all."""
+        self.evicted_return = False
+        """Forget carried copies that were evicted, so that they may come again."""
 
     def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
         """Return the rank of a message."""
@@ -108,16 +108,21 @@ class Ranking:
 class ShuffledRanking(Ranking):
     """Another order of eviction, whose messages are sent by privilege, and among equals in random order."""
 
-    __slots__ = ("_random_bits",)
+    __slots__ = ("_random_bits", "_ranking")
 
     def __init__(self, ranking: Ranking, rng: Random) -> None:
         self.bases, self.top, self.carried_top = ranking.bases, ranking.top, ranking.carried_top
-        self._random_bits = rng.getrandbits
+        self.evicted_return = ranking.evicted_return
+        self._ranking, self._random_bits = ranking, rng.getrandbits
+
+    def rank(self, privilege: int, interesting: bool, descriptor: Descriptor) -> int:
+        """Return the rank of a message."""
+        return self._ranking.rank(privilege, interesting, descriptor)
 
     def orders(self, privilege: int, interesting: bool, descriptor: Descriptor) -> tuple[int, int]:
         """Return the rank of a message, and its sending order, which is drawn."""
         drawn = self._random_bits(CREATED_BITS) - (privilege << CREATED_BITS)
-        return self.bases[interesting][privilege] | descriptor.created_us, drawn
+        return self.rank(privilege, interesting, descriptor), drawn
 
 
 class TotalRanking(Ranking):
@@ -153,10 +158,10 @@ class ArrivalRanking(Ranking):
     """
 
     __slots__ = ("_arrivals",)
-    evicted_return: ClassVar = True
 
     def __init__(self, level: Callable[[int, bool], int]) -> None:
         super().__init__(level)
+        self.evicted_return = True
         self._arrivals = 0
         """Number of arrivals so far, at all hosts that share this order: it only rises."""
 
