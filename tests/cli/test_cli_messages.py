@@ -312,6 +312,27 @@ def test_a_name_without_its_option_is_a_mistake_that_says_which_option(
     assert ("Name the topic with -t." if arguments[0] in {"sub", "pub"} else "Name the queue with -q.") in err
 
 
+@pytest.mark.parametrize("named", [("-t", "x"), ("--topic=x",)])
+def test_a_body_of_several_words_is_a_mistake_that_says_so(named: tuple[str, ...], shell: Shell) -> None:
+    code, _, err = shell.run("pub", *named, "two", "words")
+    assert code == 2
+    assert "Put a body of several words in quotes." in " ".join(err.replace("│", "").split())
+    assert "Name the topic" not in err
+
+
+def test_only_a_change_that_was_made_is_said_to_be_stored(shell: Shell) -> None:
+    assert "the change is stored there" in shell.run("bind", "queue/jobs")[2]
+    for command, told in {
+        ("unbind", "queue/nobody"): "nobody",
+        ("bind", "queue/more", "--tries", "1001"): "from 1 to 1,000",
+        ("circle", "invite", "rescue"): "not in a circle",
+        ("circle", "show"): "in no circle",
+    }.items():
+        _, _, err = shell.run(*command)
+        assert told in err
+        assert "the change is stored there" not in err
+
+
 @pytest.mark.parametrize("text", ["soon", "-3", "3x", "", "1e3"])
 def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) -> None:
     assert [_message_options.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [

@@ -104,13 +104,16 @@ def test_parts_of_a_class_of_ones_own_are_merged_by_both_engines(
 
 
 def test_a_plugin_that_changed_is_computed_again_and_its_own_part_of_the_page_is_shown(
-    runs: Path, tmp_path: Path
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plugin, page = tmp_path / "last.py", tmp_path / "page.html"
     order = ["lab", "report", str(runs), "--plugin", str(plugin), "--out", str(page), "--engine", "local"]
     plugin.write_text(SHORT, encoding="utf-8")
     assert command(order) == 0
     assert "The last row" in page.read_text(encoding="utf-8")
+    assert "computing" in capsys.readouterr().err
+    assert command(order) == 0
+    assert "computing" not in capsys.readouterr().err
     before = (runs / "metrics" / "delays" / "part-00000.parquet").stat().st_mtime_ns
     shown = "\ndef report(study, all_series): return [f'my part of {all_series[0].scenario}']\n"
     plugin.write_text(SHORT.replace("[part.most_s]", "[7.0]") + shown, encoding="utf-8")

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -28,7 +29,16 @@ from carrypost.cli._options import Spark
 from carrypost.cli.app import run as command
 from carrypost.errors import LabError, LocalError
 from carrypost.lab.spark.java import java_home
-from carrypost.lab.spark.session import SparkOptions, cause_of, conf_folder, explained, package_zip, session, watched
+from carrypost.lab.spark.session import (
+    SparkOptions,
+    cause_of,
+    conf_folder,
+    explained,
+    package_zip,
+    scratch_folder,
+    session,
+    watched,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +139,18 @@ def test_the_cause_of_a_failure_is_its_innermost_exception() -> None:
     trace = "Job aborted\nTraceback (most recent call last):\n  File x\n    y()\nValueError: no such column\n\n\tat org"
     assert cause_of(RuntimeError(trace)) == "ValueError: no such column"
     assert cause_of(RuntimeError("first\nsecond")) == "first"
+
+
+def test_folders_that_killed_processes_left_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    for name in (f"carrypost-spark-{ended.pid}-x", f"carrypost-spark-{os.getpid()}-y", "carrypost-spark-z_1"):
+        (tmp_path / name / "work").mkdir(parents=True)
+    made = scratch_folder()
+    assert {each.name for each in tmp_path.iterdir()} == {
+        made.name, f"carrypost-spark-{os.getpid()}-y", "carrypost-spark-z_1"
+    }  # fmt: skip
 
 
 def test_what_is_asked_of_spark_itself_wins() -> None:
@@ -290,7 +312,8 @@ def test_java_ends_with_a_command_that_is_interrupted_or_killed_while_spark_star
             _, told = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == (130 if number == signal.SIGINT else -number)
         assert "Traceback" not in told
-    _, alive = psutil.wait_procs(below, timeout=PATIENCE_S)
+    _, left = psutil.wait_procs(below, timeout=PATIENCE_S)
+    alive = [each for each in left if each.status() != psutil.STATUS_ZOMBIE]  # Its new parent may be slow to look.
     for each in alive:
         each.kill()
     assert not alive

@@ -181,6 +181,20 @@ def test_a_mistake_in_a_variable_is_named_with_the_nearest_right_one() -> None:
         parse("", {"CARRYPOST_UDP_PORT": "many"})
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("limits.recipient_max", "limits.recipient_max is not a setting; did you mean limits.recipients_max?"),
+        ("limits.xyzzy", "limits.xyzzy is not a setting"),
+        ("udb.port", "udb.port is not a setting; did you mean udp.port?"),
+    ],
+)
+def test_a_mistaken_name_in_a_table_is_compared_with_those_of_the_table(name: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(keywords={name: 1})
+    assert str(caught.value) == told
+
+
 def test_the_variable_of_an_option_of_commands_is_no_setting() -> None:
     assert parse("", {"CARRYPOST_MASTER": "local[2]", "CARRYPOST_DATA": "traces"}) == parse("")
 

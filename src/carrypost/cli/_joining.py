@@ -105,10 +105,10 @@ def run(at: Node, body: Body, embedding: str | None, *, json: bool, reconnect: b
     settings = at.settings()  # Unknown settings are reported first.
     new, makes = NodeFolder(settings).is_new, at.makes
     attach = None if not new or makes or (makes is False and not settings.place.data) else True
-    explained = f"{embedding} ({at.start})" if embedding and not attach else _EMBEDDING
+    later = f"{embedding} ({at.start})" if embedding and not attach else None
     made = factory(at, attach=attach, reconnect=reconnect)
     try:  # The folder may be mistyped, so no node is made in it. One may run whose control socket is elsewhere.
-        return asyncio.run(_run(made, body, explained, at.start, new=new and not attach, json=json))
+        return asyncio.run(_run(made, body, later, at.start, new=new and not attach, json=json))
     except JMSException as error:
         if not (attach and isinstance(error.__cause__, NoNodeError)):
             raise
@@ -116,7 +116,8 @@ def run(at: Node, body: Body, embedding: str | None, *, json: bool, reconnect: b
         raise missing(settings, remedy) from None
 
 
-async def _run(made: ConnectionFactory, body: Body, embedding: str, start: str, *, new: bool, json: bool) -> int:
+async def _run(made: ConnectionFactory, body: Body, later: str | None, start: str, *, new: bool, json: bool) -> int:
+    """Run a body; `later` says what a node that runs later will do with what the body has stored."""
     task = asyncio.current_task()
     assert task is not None
     with _exit.cancelling(task) as ending:
@@ -126,9 +127,13 @@ async def _run(made: ConnectionFactory, body: Body, embedding: str, start: str, 
                 if joined.embeds:
                     if new:
                         _output.say(f"made a new node in {joined.settings.data}")
-                    _output.say(f"no node runs in {joined.settings.data}: {embedding}")
+                    if later is None:
+                        _output.say(f"no node runs in {joined.settings.data}: {_EMBEDDING}")
                 try:
-                    return await run_body(joined, body)
+                    code = await run_body(joined, body)
+                    if joined.embeds and later is not None and code == _exit.Exit.DONE:
+                        _output.say(f"no node runs in {joined.settings.data}: {later}")
+                    return code
                 finally:
                     ending.spare()  # A node inside this command ends in order.
         except asyncio.CancelledError:

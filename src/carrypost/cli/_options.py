@@ -360,12 +360,16 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - likewise
         """Parse arguments; an error about one too many says which option names a topic or a queue."""
+        words = list(args)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # Usage errors, which typer does not export.
             named = [each for each in self.params if not getattr(each, "hidden", False) and {"-t", "-q"} & {*each.opts}]
             if named and "unexpected extra argument" in str(getattr(error, "message", "")):
-                error.message += f". Name the {named[0].name} with {named[0].opts[-1]}."
+                given = any(each == option or each.startswith(f"{option}=") for option in named[0].opts for each in words)
+                error.message += ". Put a body of several words in quotes." if given else (
+                    f". Name the {named[0].name} with {named[0].opts[-1]}."
+                )
             raise
 
 

@@ -80,7 +80,7 @@ def show(
 
     For example: `carrypost circle show`, `carrypost circle show rescue`
     """
-    run(at, functools.partial(_show, name=name), _EMBEDDING, json=json)
+    run(at, functools.partial(_show, name=name), json=json)
 
 
 @circle.command()
@@ -116,7 +116,7 @@ def export(name: Name, at: Node, *, json: Json = False) -> None:
 
     For example: `carrypost circle export rescue`
     """
-    run(at, functools.partial(_export, name=name), _EMBEDDING, json=json)
+    run(at, functools.partial(_export, name=name), json=json)
 
 
 _EMBEDDING = "the change is stored there, and other nodes learn of it once a node runs"

@@ -16,7 +16,7 @@ from carrypost.cli._exit import Exit, orderly
 from carrypost.cli._message_options import Qr, run
 from carrypost.cli._options import Commands, Json, Node, Place, argument, missing, needs_qr, option, path_argument
 from carrypost.cli._output import figures, line, table
-from carrypost.errors import LocalError, NodeError
+from carrypost.errors import LocalError
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -33,14 +33,14 @@ def _home(at: Place) -> NodeFolder:
     return NodeFolder(at.settings())
 
 
-def _key(home: NodeFolder) -> Identity:
+def _key(at: Place) -> tuple[Identity, NodeFolder]:
+    """Return the identity of the node and its folder; raises if there is none."""
     from carrypost.node.folder import read_key  # noqa: PLC0415 - keeps --help quick
-    from carrypost.node.settings import CONTROL_FILE, start_command_at  # noqa: PLC0415
 
-    if not home.has_key:
-        start = start_command_at(home.folder / CONTROL_FILE)
-        raise NodeError(f"there is no key at {home.key_file} yet; the first `{start}` makes one")
-    return read_key(home.key_file)
+    home = _home(at)
+    if home.is_new:
+        raise missing(at.settings(), f"make one with: {at.start}")
+    return read_key(home.key_file), home
 
 
 @keys.command()
@@ -51,8 +51,7 @@ def show(at: Place, *, json: Json = False) -> None:
     """
     from carrypost.model.ids import base32  # noqa: PLC0415 - keeps --help quick
 
-    home = _home(at)
-    identity = _key(home)
+    identity, home = _key(at)
     public = identity.author if isinstance(identity.author, bytes) else b""
     found = {"node": identity.node, "public_key": base32(public), "file": str(home.key_file)}
     figures(found, json=json)
@@ -70,7 +69,7 @@ def backup(
     from carrypost.node.folder import exposed, write_key  # noqa: PLC0415 - keeps --help quick
 
     with orderly():
-        write_key(_key(_home(at)), file)
+        write_key(_key(at)[0], file)
     others = "; other users of this machine can read it there" if exposed(file) else ""
     typer.echo(f"the key is in {file}; keep it secret{others}", err=True)
 

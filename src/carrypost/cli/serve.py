@@ -27,7 +27,7 @@ from carrypost.daemon.service import Service, begin_log, has_terminal, notify, n
 from carrypost.daemon.stomp.server import Server as StompServer
 from carrypost.errors import CarrypostError
 from carrypost.node.runtime import Node, collect_seldom
-from carrypost.node.settings import Carrying, NodeSettings
+from carrypost.node.settings import Carrying, NodeSettings, command_in
 
 _ARGUMENTS_AT = slice(45, 47)
 """Place of the first and the last address of a process's arguments in `/proc/PID/stat`, after its name."""
@@ -140,7 +140,7 @@ def _report_ready(node: Node, servers: Sequence[Server], metrics: metrics_server
             *(f"it {name} {sentence}" for name, sentence in carrying.sentences()),
             *(f"it serves {each.name} clients at {each.address}; {each.access}" for each in servers),
             *([] if metrics is None else [f"it serves metrics at {metrics.url}"]),
-            "for more, run carrypost status, peers or doctor in another terminal",
+            f"for more, in another terminal: {command_in(node.folder.folder, 'status')}; and peers or doctor likewise",
         ]
         lines = [wrapped(each) for each in lines]
     print(*lines, sep="\n", flush=True)  # noqa: T201 - to whoever started it

@@ -99,11 +99,17 @@ Where = Callable[[str], str]
 
 
 def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.5) -> str:
-    """Return ``; did you mean X?`` if one of the names is nearly the same, else nothing."""
+    """Return ``; did you mean X?`` if one of the names is nearly the same, else nothing.
+
+    Of names with dots only the last parts are compared, among those of the same table, if there are any.
+    """
     import difflib  # noqa: PLC0415 - needed for errors alone, and slow to load
 
-    known = {each.upper(): each for each in names}
-    near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=cutoff)
+    table, last = (name[: name.rfind(".") + 1], name[name.rfind(".") + 1 :])
+    listed = list(names)
+    beside = [each for each in listed if each.startswith(table)] if table else []
+    known = {each.removeprefix(table if beside else "").upper(): each for each in beside or listed}
+    near = difflib.get_close_matches((last if beside else name).upper(), known, n=1, cutoff=cutoff)
     return f"; did you mean {known[near[0]]}?" if near else ""
 
 

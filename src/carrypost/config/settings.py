@@ -40,6 +40,8 @@ ROUTING = frozenset({"direct", "epidemic", "first-contact", "spray-and-wait", "p
 """Strategies for emulation, whose state is not stored."""
 PACKET_BYTES = 32
 """Bytes that a closed network adds to each datagram."""
+TRIES_MAX = 1_000
+"""Number of deliveries that a queue may allow."""
 DATAGRAM_BYTES = 1_200
 """The longest datagram that every path is taken to carry."""
 
@@ -246,7 +248,7 @@ class Messaging:
     """
     manage: bool | tuple[str, ...] = patterns()
     """Manage queues that other nodes place here: never, always, or if the name of the queue matches one of these."""
-    tries: int = whole(6, 1, UNBOUNDED)
+    tries: int = whole(6, 1, TRIES_MAX)
     """Number of deliveries without an acknowledgement after which a message becomes a dead letter."""
     redelivery_delay_s: float = number(0.5, 0.0, DAY_S)
     """Pause of a session after a rollback or a failure of a listener, and of a message after a STOMP client's NACK. It

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from carrypost.config.settings import TRIES_MAX
 from carrypost.errors import (
     DeliveryTimeoutException,
     IllegalArgumentException,
@@ -44,8 +45,8 @@ ANYONE: Final = "anyone"
 """Receivers of a queue that names none."""
 _PLAIN_MAX = 64
 """Characters of a plain name of a node, where security is off, so that all receivers fit into an advertisement."""
-TRIES_MAX = 1_000
-"""Number of deliveries that a queue may allow."""
+_PREFIX = f"{address.Kind.QUEUE}/"
+"""Beginning of a queue's address, as programs write it elsewhere."""
 _LEASE_S = 3_600.0
 """Time that a receiver has for a message, unless the queue says otherwise."""
 
@@ -161,6 +162,10 @@ def declared(
     if "@" in found:
         raise InvalidDestinationException(
             f"a queue is declared by its name alone, and this node is added to it: declare {found.partition('@')[0]!r}"
+        )
+    if found.startswith(_PREFIX):
+        raise InvalidDestinationException(
+            f"a queue is declared by its name alone: declare {found.removeprefix(_PREFIX)!r}, not {found!r}"
         )
     if found.startswith((RESERVED, DEAD_LETTERS)):
         raise InvalidDestinationException(

@@ -312,11 +312,16 @@ def start_command(file: Path | None = None, data: Path | None = None) -> str:
 
 def start_command_at(control: Path) -> str:
     """Return the command that starts the node with this control socket, as far as the path tells."""
+    return command_in(control.parent) if control.name == CONTROL_FILE else start_command()
+
+
+def command_in(folder: Path, name: str = "node") -> str:
+    """Return a command for the node in a folder, by default the one that starts it; it names all but the user's own."""
     try:
-        own = control.name != CONTROL_FILE or control.parent == default_data()
+        own = folder == default_data()
     except ConfigError:
         own = False
-    return start_command(data=None if own else control.parent)
+    return shlex.join(["carrypost", name, *([] if own else ["--data", str(folder)])])
 
 
 def default_data() -> Path:

@@ -265,17 +265,20 @@ def write_page(
 ) -> Study:
     """Write the page of a campaign; return its study. Without options of Spark, metrics are made in this process."""
     from carrypost.lab.folders import ObjectFolder  # noqa: PLC0415
-    from carrypost.lab.metrics import making  # noqa: PLC0415 - needed by this command only
+    from carrypost.lab.metrics import FAMILIES, making  # noqa: PLC0415 - needed by this command only
     from carrypost.lab.metrics.making import fetched  # noqa: PLC0415
     from carrypost.lab.report import page  # noqa: PLC0415
 
     def make(campaign: Path, tables: Sequence[Table]) -> None:
         from carrypost.lab import engines  # noqa: PLC0415 - needed where metrics are missing only
 
-        say(f"computing {many(len(tables), 'family', 'families')} of metrics of {folder}")
+        # Whether tables of plugins that are there are current is known only when they have been compared.
+        new = [each for each in tables if each in FAMILIES or not (campaign / making.METRICS / each.name).is_dir()]
+        if new:
+            say(f"computing {many(len(new), 'family', 'families')} of metrics of {folder}")
         wanted = making.Wanted(tables=tables, plugins=plugins)
         with sources_of(folder.uri if isinstance(folder, ObjectFolder) else campaign) as (source, _):
-            suggest_local(options, small=source.nbytes <= making.SMALL_BYTES)
+            suggest_local(options, small=bool(new) and source.nbytes <= making.SMALL_BYTES)
             with engines.opened(options) as on, progress("metrics", "runs") as move:
                 making.make(on, source, wanted, on_progress=lambda done, total: move(done, total, ""))
         if isinstance(folder, ObjectFolder):

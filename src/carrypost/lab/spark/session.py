@@ -191,6 +191,8 @@ _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s):/
 _LOCAL = re.compile(r"local(-cluster)?(\[.+\])?|spark://(localhost|127\.[0-9.]+)(:\d+)?")
 _CORES = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 _SETTING = re.compile(r"([^#\s=:]+)[\s=:]+(.*)")
+_SCRATCH = "carrypost-spark-"
+"""Beginning of the names of scratch folders; then come the process and what makes a name unique."""
 _LOG_TAIL = 2_000
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "py4j")
 """Loggers that write every mistake in a query, and every lost connection, out as screens of JSON and tracebacks."""
@@ -312,7 +314,7 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
         return
     if sys.stderr.isatty():
         sys.stderr.write(f"carrypost: starting Spark, {options.master}\n")
-    scratch = Path(tempfile.mkdtemp(prefix="carrypost-spark-"))
+    scratch = scratch_folder()
     with contextlib.ExitStack() as ending:
         ending.callback(shutil.rmtree, scratch, ignore_errors=True)
         ending.enter_context(_environment(options, scratch))
@@ -320,6 +322,15 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
         spark = ending.enter_context(_started(options, scratch))
         with explained():
             yield spark
+
+
+def scratch_folder() -> Path:
+    """Return a new scratch folder; those of processes that were killed, and left theirs, are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}[0-9]*-*"):
+        process = left.name.removeprefix(_SCRATCH).partition("-")[0]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
 
 
 @contextlib.contextmanager
@@ -346,7 +357,7 @@ def _submitted(options: SparkOptions) -> Iterator[SparkSession]:
         spark = builder.getOrCreate()
     except (Py4JError, PySparkException, OSError) as error:
         raise LabError(f"Spark cannot be started with --master {master}: {cause_of(error)}") from None
-    with tempfile.TemporaryDirectory(prefix="carrypost-spark-") as scratch:
+    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as scratch:
         if not SparkOptions(master=master).in_process:
             spark.sparkContext.addPyFile(str(package_zip(Path(scratch))))
         spark.sparkContext.setLogLevel("ERROR")
