@@ -366,10 +366,9 @@ class _Command(TyperCommand):
         except typer.BadParameter.__base__ as error:  # type: ignore[misc]  # Usage errors, which typer does not export.
             named = [each for each in self.params if not getattr(each, "hidden", False) and {"-t", "-q"} & {*each.opts}]
             if named and "unexpected extra argument" in str(getattr(error, "message", "")):
-                given = any(each == option or each.startswith(f"{option}=") for option in named[0].opts for each in words)
-                error.message += ". Put a body of several words in quotes." if given else (
-                    f". Name the {named[0].name} with {named[0].opts[-1]}."
-                )
+                given = {each.partition("=")[0] for each in words} & {*named[0].opts}
+                advice = f"Name the {named[0].name} with {named[0].opts[-1]}."
+                error.message += ". Put a body of several words in quotes." if given else f". {advice}"
             raise
 
 
