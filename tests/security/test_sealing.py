@@ -38,12 +38,12 @@ def body_of(found: Descriptor, sent: bytes) -> bytes:
 def test_the_frozen_vectors_hold() -> None:
     found, sent = sealed.sealed()
     assert isinstance(AUTHOR.author, bytes)
-    content = sealing.content(sealing.letter_secret(SECRET, SALT), SALT, AUTHOR.author, sealed.DESTINATION)
+    key, check = sealing.content(sealing.letter_secret(SECRET, SALT), SALT, AUTHOR.author, sealed.DESTINATION)
     made = {
         "author": AUTHOR.author.hex(), "destination": sealed.DESTINATION, "reader_private": PRIVATE.hex(),
         "reader_public": PUBLIC.hex(), "wrapped_secret": SECRET.hex(),
         "secret": sealing.letter_secret(SECRET, SALT).hex(), "salt": SALT.hex(),
-        "content_key": content.key.hex(), "check": content.check.hex(),
+        "content_key": key.hex(), "check": check.hex(),
         "own_secret": sealing.own_secret(PRIVATE, SALT).hex(),
         "seal": found.headers.seal.hex() if found.headers is not None else "", "payload": sent.hex(),
         "descriptor": found.wire.hex(),

@@ -42,10 +42,10 @@ def sealed(
 ) -> tuple[Descriptor, bytes]:
     """Return a sealed message as a carrier has it, and its payload as sent."""
     assert isinstance(author.author, bytes)
-    content = sealing.content(sealing.letter_secret(SECRET, SALT), SALT, author.author, destination)
     if stanzas is None:
         stanzas = sealing.stanzas_for_readers([sealing.wrap(PUBLIC, SECRET, EPHEMERAL)])
-    seal = sealing.Sealing(SALT, content, stanzas)
+    secret = sealing.letter_secret(SECRET, SALT)
+    seal = sealing.begun(secret, SALT, author.author, destination, stanzas=stanzas)
     sent = sealing.seal_payload(seal, codec, len(body) if size is None else size, body)
     made = sealing.seal_headers(seal, headers, dict(ATTRIBUTES), LABEL)
     signer = signer or author

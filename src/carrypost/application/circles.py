@@ -57,6 +57,9 @@ DAYS_MAX = 30
 """Days for which an invitation is open, at most."""
 
 
+OF_CIRCLES = (address.SEALED, f"{address.Kind.CONTROL}/")
+"""Prefixes of destinations that may be of a circle."""
+
 _row_of = msgspec.structs.astuple
 
 
@@ -81,9 +84,8 @@ class Circles(Part):
         return iter(self._all.values())
 
     def at(self, destination: str) -> Circle | None:
-        """Return the circle of a destination as carriers see it, of topics or of control messages."""
-        kind, _, rest = destination.partition("/")
-        return self._all.get(NodeId(rest.partition("/")[0])) if kind in ("sealed", "control") else None
+        """Return the circle of a destination as carriers see it, if that is of a topic or of control messages."""
+        return self._all.get(NodeId(destination.split("/", 2)[1])) if destination.startswith(OF_CIRCLES) else None
 
     def named(self, name: str) -> Circle:
         """Return the circle of this name, or id; raises `InvalidDestinationException`."""

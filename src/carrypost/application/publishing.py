@@ -140,7 +140,6 @@ class Publisher:
         if packed.seal is not None:
             if fragment_bytes < packed.length <= self._sealed_bytes:
                 fragment_bytes = packed.length
-            packed.seal.published = headers, label, attributes
             headers, label, attributes = seal_headers(packed.seal, headers, attributes, label), "", {}
         descriptor = Descriptor(
             author=self._identity.author, incarnation=self._incarnation, sequence=sequence,
@@ -196,7 +195,7 @@ class Publisher:
         if packed.seal is not None:
             if packed.seal.is_own:
                 copy.opened = as_published(descriptor, packed.seal)
-            elif packed.seal.published is not None and (label := packed.seal.published[1]):
+            elif packed.seal.published is not None and (label := packed.seal.published.label):
                 self._letters.keep_label(descriptor.id, label)
         if withheld:
             self._holdings.cache.pin((copy,), PUBLISHING)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from carrypost.application.circles import OF_CIRCLES
 from carrypost.errors import ForgeryError, IllegalArgumentException, JMSSecurityException, LimitError
 from carrypost.gossip.layer import Layer
 from carrypost.log.events import PayloadWanted, Reason
@@ -176,12 +177,11 @@ class Letters:
         self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int, *, own: bool = False, circle: str = ""
     ) -> Sealing:
         assert isinstance(self._author, bytes)  # This node signs.
-        content = sealing.content(secret, salt, self._author, draft.destination)
         # A request brings the key for its reply, which may go to a queue that nobody advertises; so does `Joined`.
         asks = (circle and not draft.topic) or (draft.headers is not None and draft.headers.reply_to is not None)
-        return Sealing(
-            salt, content, stanzas, reply_key=self._keyring.advertised(now) if asks else None,
-            topic=draft.topic, circle=circle, secret=secret if own else b"",
+        return sealing.begun(
+            secret, salt, self._author, draft.destination, stanzas=stanzas, topic=draft.topic, circle=circle, own=own,
+            reply_key=self._keyring.advertised(now) if asks else None,
         )  # fmt: skip
 
 
@@ -197,10 +197,6 @@ def _readers(draft: Draft) -> tuple[NodeId, ...]:
 
 def _listed(nodes: list[NodeId]) -> str:
     return ", ".join(nodes[:3]) + (" and others" if len(nodes) > 3 else "")  # noqa: PLR2004 - enough to find the cause
-
-
-_OF_CIRCLES = (SEALED, f"{Kind.CONTROL}/")
-"""Prefixes of destinations that may be of a circle."""
 
 
 class Opening(Layer):
@@ -240,16 +236,14 @@ class Opening(Layer):
             return [*passing, *self.receive(copies)]
         for copy in copies:
             headers = copy.descriptor.headers
-            if (headers is not None and headers.seal) or copy.descriptor.destination.startswith(_OF_CIRCLES):
-                return [each for each in copies if self._admit(each)]
+            if (headers is not None and headers.seal) or copy.descriptor.destination.startswith(OF_CIRCLES):
+                return [each for each in copies if each.opened is not None or self._admit(each)]
         return copies
 
     def _admit(self, copy: Copy) -> bool:
         """Open a sealed message if this host can; return False if it waits, or is refused."""
-        if copy.opened is not None:
-            return True
         descriptor = copy.descriptor
-        circle = self._circles.at(descriptor.destination) if descriptor.destination.startswith(_OF_CIRCLES) else None
+        circle = self._circles.at(descriptor.destination)
         if circle is None and not (descriptor.is_sealed and is_for(descriptor, self._node)):
             return True  # It is this node's own, or of a queue elsewhere, or not sealed.
         try:
@@ -303,8 +297,7 @@ class Opening(Layer):
 
     def payload_read(self, copy: Copy, payload: bytes | Blank) -> None:
         """Apply a charter."""
-        destination = copy.descriptor.destination
-        circle = self._circles.at(destination) if destination.startswith(_OF_CIRCLES) else None
+        circle = self._circles.at(copy.descriptor.destination)
         if circle is None or not isinstance(payload, bytes):
             return
         try:

@@ -9,7 +9,7 @@ appendix A.2.
 from __future__ import annotations
 
 import functools
-import hashlib
+from hashlib import sha256
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -35,10 +35,22 @@ _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5
 
 def mac(key: bytes, data: bytes) -> bytes:
     """Return HMAC-SHA-256 of some bytes, with a key of up to 64 bytes."""
+    inner, outer = _pads(key)
+    return sha256(outer + sha256(inner + data).digest()).digest()
+
+
+def hkdf(secret: bytes, salt: bytes, info: bytes) -> tuple[bytes, bytes]:
+    """Return 64 bytes of HKDF-SHA-256 in two halves: what is made of one secret needs a key, and some bytes more."""
+    inner, outer = _pads(mac(salt, secret))
+    key = sha256(outer + sha256(inner + info + b"\x01").digest()).digest()
+    return key, sha256(outer + sha256(inner + key + info + b"\x02").digest()).digest()
+
+
+def _pads(key: bytes) -> tuple[bytes, bytes]:
+    """Return what HMAC hashes before the data, and before the hash of the data."""
     assert len(key) <= _BLOCK_BYTES  # Longer keys would have to be hashed.
     padded = key.ljust(_BLOCK_BYTES, b"\0")
-    inner = hashlib.sha256(padded.translate(_INNER) + data).digest()
-    return hashlib.sha256(padded.translate(_OUTER) + inner).digest()
+    return padded.translate(_INNER), padded.translate(_OUTER)
 
 
 def _extract(suite: bytes, salt: bytes, label: bytes, material: bytes) -> bytes:

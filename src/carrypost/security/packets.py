@@ -22,7 +22,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from carrypost.config.settings import PACKET_BYTES
-from carrypost.security.hpke import mac
+from carrypost.security.hpke import hkdf
 from carrypost.security.identity import Entropy
 
 HEAD = b"CP\x02"
@@ -58,9 +58,8 @@ class PacketKey(NamedTuple):
 @functools.lru_cache(256)
 def packet_key(secret: bytes) -> PacketKey:
     """Return the key of datagrams in the epoch with this secret: HKDF-SHA-256 without a salt."""
-    extracted, info = mac(b"", secret), b"carrypost packet 1\0"
-    key = mac(extracted, info + b"\x01")
-    return PacketKey(mac(extracted, key + info + b"\x02")[:KEY_ID_BYTES], key)
+    key, more = hkdf(secret, b"", b"carrypost packet 1\0")
+    return PacketKey(more[:KEY_ID_BYTES], key)
 
 
 class PacketKeys(NamedTuple):

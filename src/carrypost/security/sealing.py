@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from carrypost.errors import ForgeryError
 from carrypost.model import headers as header_fields
-from carrypost.model.address import circle_topic
+from carrypost.model.address import CIRCLE
 from carrypost.model.descriptor import AttributeValue, Descriptor, PayloadCodec, Unsealed
 from carrypost.model.headers import Headers
 from carrypost.security import hpke
@@ -85,16 +85,6 @@ class Fields(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The author's sealing key, for replies to it."""
 
 
-class Content(NamedTuple):
-    """Key of a message's content, and the check."""
-
-    key: bytes
-    check: bytes
-
-    def __repr__(self) -> str:
-        return "<Content>"
-
-
 class Stanza(NamedTuple):
     """A secret, wrapped for the holder of one key."""
 
@@ -120,27 +110,26 @@ class Seal(NamedTuple):
         return bool(self.stanzas) and not self.stanzas[0].wrapped
 
 
-class Sealing:
+class Sealing(msgspec.Struct, eq=False):
     """The seal of a message that is being made, first without the message's payload, and then without its fields."""
 
-    __slots__ = ("circle", "cipher", "content", "plain", "published", "reply_key", "salt", "secret", "stanzas", "topic")
-
-    def __init__(
-        self, salt: bytes, content: Content, stanzas: bytes, *, reply_key: SealingKey | None = None,
-        topic: str = "", circle: str = "", secret: bytes = b"",
-    ) -> None:  # fmt: skip
-        self.salt, self.content, self.stanzas, self.reply_key = salt, content, stanzas, reply_key
-        self.cipher = ChaCha20Poly1305(content.key)
-        self.topic = topic
-        """Name of the topic of a circle."""
-        self.circle = circle
-        """Name of the circle on this node."""
-        self.secret = secret
-        """The secret of a message to a queue of its own author, who wraps it for other receivers."""
-        self.plain = (0, 0, PayloadCodec.PLAIN)
-        """Size, packed length and codec of the payload before it was sealed."""
-        self.published: tuple[Headers | None, str, dict[str, AttributeValue]] | None = None
-        """Plain headers, label and attributes, once the message is made."""
+    salt: bytes
+    key: bytes
+    """The content key."""
+    check: bytes
+    cipher: ChaCha20Poly1305
+    stanzas: bytes
+    reply_key: SealingKey | None
+    topic: str
+    """Name of the topic of a circle."""
+    circle: str
+    """Name of the circle on this node."""
+    secret: bytes
+    """The secret of a message to a queue of its own author, who wraps it for other receivers."""
+    plain: tuple[int, int, PayloadCodec] = (0, 0, PayloadCodec.PLAIN)
+    """Size, packed length and codec of the payload before it was sealed."""
+    published: Fields | None = None
+    """The fields with all headers, once the message is made."""
 
     @property
     def is_own(self) -> bool:
@@ -156,12 +145,20 @@ def key_id(public: bytes) -> bytes:
     return hashlib.sha256(public).digest()[:KEY_ID_BYTES]
 
 
-def content(secret: bytes, salt: bytes, author: bytes, destination: str) -> Content:
+def content(secret: bytes, salt: bytes, author: bytes, destination: str) -> tuple[bytes, bytes]:
     """Return the content key and the check of a message: HKDF-SHA-256, 48 bytes."""
-    pseudorandom = hpke.mac(salt, secret)
-    info = _CONTENT + author + destination.encode()
-    key = hpke.mac(pseudorandom, info + b"\x01")
-    return Content(key, hpke.mac(pseudorandom, key + info + b"\x02")[:CHECK_BYTES])
+    key, more = hpke.hkdf(secret, salt, _CONTENT + author + destination.encode())
+    return key, more[:CHECK_BYTES]
+
+
+def begun(
+    secret: bytes, salt: bytes, author: bytes, destination: str, *, stanzas: bytes, topic: str = "", circle: str = "",
+    own: bool = False, reply_key: SealingKey | None = None,
+) -> Sealing:  # fmt: skip
+    """Return the beginning of a seal; `own`: the author reads the message, too, and needs the secret for others."""
+    key, check = content(secret, salt, author, destination)
+    cipher = ChaCha20Poly1305(key)
+    return Sealing(salt, key, check, cipher, stanzas, reply_key, topic, circle, secret if own else b"")
 
 
 def own_secret(private: bytes, salt: bytes) -> bytes:
@@ -267,9 +264,11 @@ def seal_headers(
         inner = header_fields.travelling(headers)
         for key in _CLEAR_KEYS:
             inner.pop(key, None)
-    fields = _encode((attributes, label, sealing.topic, *sealing.plain, inner or None, sealing.reply_key))
-    encrypted = sealing.cipher.encrypt(_FIELDS_NONCE, fields, None)
-    seal = b"".join((_SUITE, sealing.salt, sealing.content.check, sealing.stanzas, encrypted))
+    fields = attributes, label, sealing.topic, *sealing.plain
+    sealing.published = Fields(*fields, headers)
+    encoded = _encode((*fields, inner or None, sealing.reply_key))
+    encrypted = sealing.cipher.encrypt(_FIELDS_NONCE, encoded, None)
+    seal = b"".join((_SUITE, sealing.salt, sealing.check, sealing.stanzas, encrypted))
     if headers is None:
         return Headers(seal=seal)
     return Headers(seal=seal, recipients=headers.recipients, connected=headers.connected, joins=headers.joins)
@@ -285,10 +284,10 @@ def opened_with(descriptor: Descriptor, seal: Seal, secret: bytes, circle: str =
     """
     if isinstance(descriptor.author, str):
         raise ForgeryError("seal", "a seal of an author without a key")
-    found = content(secret, seal.salt, descriptor.author, descriptor.destination)
-    if not hmac.compare_digest(found.check, seal.check):
+    key, check = content(secret, seal.salt, descriptor.author, descriptor.destination)
+    if not hmac.compare_digest(check, seal.check):
         raise ForgeryError("seal", "a seal for another author or destination, or with a wrong check")
-    return opened(descriptor, seal, found.key, b"" if circle else secret, circle)
+    return opened(descriptor, seal, key, b"" if circle else secret, circle)
 
 
 def opened(
@@ -296,7 +295,7 @@ def opened(
 ) -> tuple[Descriptor, Fields]:
     """Return a sealed message with its plain fields, and the fields.
 
-    It has the id, the signature and the bytes of the sealed one. Its payload is opened by `open_payload`.
+    Its payload is opened by `open_payload`.
     """
     sealed = descriptor.headers
     assert sealed is not None  # It has a seal.
@@ -322,33 +321,28 @@ def opened(
         inner = msgspec.structs.replace(
             inner, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins
         )
-    destination = circle_topic(circle, fields.topic) if circle and fields.topic else descriptor.destination
-    made = msgspec.structs.replace(
-        descriptor, destination=destination, size=size, codec=fields.codec, label=fields.label,
-        attributes=fields.attributes, headers=inner,
-    )  # fmt: skip
-    _share(made, descriptor, Unsealed(key, packed, secret, circle))
-    return made, fields
+    return _with_fields(descriptor, fields, inner, Unsealed(key, packed, secret, circle)), fields
 
 
 def as_published(descriptor: Descriptor, sealing: Sealing) -> Descriptor:
     """Return what `opened` would for a message of this node: its author need not decrypt it."""
-    assert sealing.published is not None  # The message was made.
-    (size, packed, codec), (headers, label, attributes) = sealing.plain, sealing.published
-    destination = circle_topic(sealing.circle, sealing.topic) if sealing.topic else descriptor.destination
+    fields = sealing.published
+    assert fields is not None  # The message was made.
+    unsealed = Unsealed(sealing.key, fields.packed, sealing.secret, sealing.circle)
+    return _with_fields(descriptor, fields, fields.headers or _NONE, unsealed)
+
+
+def _with_fields(sealed: Descriptor, fields: Fields, headers: Headers, unsealed: Unsealed) -> Descriptor:
+    """Return a sealed message with its plain fields. It has the id, the signature and the bytes of the sealed one."""
+    is_topic = unsealed.circle and fields.topic
     made = msgspec.structs.replace(
-        descriptor, destination=destination, size=size, codec=codec, label=label, attributes=attributes,
-        headers=headers or _NONE,
+        sealed, destination=f"{CIRCLE}{unsealed.circle}/{fields.topic}" if is_topic else sealed.destination,
+        size=fields.size, codec=fields.codec, label=fields.label, attributes=fields.attributes, headers=headers,
     )  # fmt: skip
-    _share(made, descriptor, Unsealed(sealing.content.key, packed, sealing.secret, sealing.circle))
-    return made
-
-
-def _share(made: Descriptor, sealed: Descriptor, unsealed: Unsealed) -> None:
-    """Give an opened message the identity of the sealed one."""
     made.__dict__.update(
         encoded=sealed.encoded, signature=sealed.signature, id=sealed.id, node=sealed.node, unsealed=unsealed
     )
+    return made
 
 
 def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
