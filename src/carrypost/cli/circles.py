@@ -1,6 +1,6 @@
 """The group `carrypost circle`: groups of nodes whose topics only members can read.
 
-Each command has a coroutine beside it, which does its work in a context on a node.
+Each command does its work in a context on a node.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from carrypost.cli._options import Commands, Json, Node, argument, needs_qr, opt
 from carrypost.errors import InvalidDestinationException
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from carrypost.cli._joining import Joined
 
 
@@ -30,7 +32,7 @@ def found(name: Name, at: Node, *, json: Json = False) -> None:
 
     For example: `carrypost circle found rescue`
     """
-    run(at, functools.partial(_found, name=name), _EMBEDDING, json=json)
+    run(at, lambda on: _print(on, "circle", on.ctx.circles.found(name)), _EMBEDDING, json=json)
 
 
 @circle.command()
@@ -66,7 +68,7 @@ def join(
 
     For example: `carrypost circle join CIXOP…`
     """
-    run(at, functools.partial(_join, code=code, root=root), _EMBEDDING, json=json)
+    run(at, lambda on: _print(on, "name", on.ctx.circles.join(code, root=root)), _EMBEDDING, json=json)
 
 
 @circle.command()
@@ -89,7 +91,8 @@ def remove(name: Name, node: Annotated[str, argument("Id of the node.", "NODE")]
 
     For example: `carrypost circle remove rescue x7f3…`
     """
-    run(at, functools.partial(_remove, name=name, node=node), _EMBEDDING)
+    done = "removed; nodes learn of it when they meet a node that has heard of it"
+    run(at, lambda on: _say(on.ctx.circles.remove(name, node), done), _EMBEDDING)
 
 
 @circle.command()
@@ -98,7 +101,8 @@ def rotate(name: Name, at: Node) -> None:
 
     For example: `carrypost circle rotate rescue`
     """
-    run(at, functools.partial(_rotate, name=name), _EMBEDDING)
+    done = "a new epoch began; members read on once they meet a node that has heard of it"
+    run(at, lambda on: _say(on.ctx.circles.rotate(name), done), _EMBEDDING)
 
 
 @circle.command()
@@ -107,7 +111,8 @@ def leave(name: Name, at: Node) -> None:
 
     For example: `carrypost circle leave rescue`
     """
-    run(at, functools.partial(_leave, name=name), _EMBEDDING)
+    done = "left; the circle's secrets are deleted on this node"
+    run(at, lambda on: _say(on.ctx.circles.leave(name), done), _EMBEDDING)
 
 
 @circle.command()
@@ -116,14 +121,15 @@ def export(name: Name, at: Node, *, json: Json = False) -> None:
 
     For example: `carrypost circle export rescue`
     """
-    run(at, functools.partial(_export, name=name), json=json)
+    run(at, lambda on: _print(on, "root", on.ctx.circles.export(name)), json=json)
 
 
 _EMBEDDING = "the change is stored there, and other nodes learn of it once a node runs"
 
 
-def _print(joined: Joined, name: str, value: str) -> int:
-    """Print one value alone, so that other programs can take it."""
+async def _print(joined: Joined, name: str, asked: Awaitable[str]) -> int:
+    """Print the answer alone, so that other programs can take it; returns the exit code."""
+    value = await asked
     if joined.json:
         _output.line({name: value})
     else:
@@ -131,9 +137,11 @@ def _print(joined: Joined, name: str, value: str) -> int:
     return Exit.DONE
 
 
-async def _found(joined: Joined, name: str) -> int:
-    """Found a circle, and print its id; returns the exit code."""
-    return _print(joined, "circle", await joined.ctx.circles.found(name))
+async def _say(asked: Awaitable[None], done: str) -> int:
+    """Say that something is done; returns the exit code."""
+    await asked
+    _output.say(done)
+    return Exit.DONE
 
 
 async def _invite(joined: Joined, name: str, *, to: str | None, days: float, fresh: bool, qr: bool) -> int:
@@ -143,11 +151,6 @@ async def _invite(joined: Joined, name: str, *, to: str | None, days: float, fre
         _output.say("everybody who sees this code can join until the next removal: show it to nobody else")
     _output.show_code("code", code, json=joined.json, qr=qr)
     return Exit.DONE
-
-
-async def _join(joined: Joined, code: str, root: str | None) -> int:
-    """Join a circle, and print its name here; returns the exit code."""
-    return _print(joined, "name", await joined.ctx.circles.join(code, root=root))
 
 
 async def _show(joined: Joined, name: str | None) -> int:
@@ -172,29 +175,3 @@ async def _show(joined: Joined, name: str | None) -> int:
             }
         _output.figures(row, json=joined.json)
     return Exit.DONE
-
-
-async def _remove(joined: Joined, name: str, node: str) -> int:
-    """Remove a node; returns the exit code."""
-    await joined.ctx.circles.remove(name, node)
-    _output.say("removed; nodes learn of it when they meet a node that has heard of it")
-    return Exit.DONE
-
-
-async def _rotate(joined: Joined, name: str) -> int:
-    """Begin an epoch; returns the exit code."""
-    await joined.ctx.circles.rotate(name)
-    _output.say("a new epoch began; members read on once they meet a node that has heard of it")
-    return Exit.DONE
-
-
-async def _leave(joined: Joined, name: str) -> int:
-    """Leave a circle; returns the exit code."""
-    await joined.ctx.circles.leave(name)
-    _output.say("left; the circle's secrets are deleted on this node")
-    return Exit.DONE
-
-
-async def _export(joined: Joined, name: str) -> int:
-    """Print the seed of the root; returns the exit code."""
-    return _print(joined, "root", await joined.ctx.circles.export(name))
