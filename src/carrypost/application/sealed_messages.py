@@ -88,6 +88,8 @@ class Letters:
             return None
         if draft.topic or (draft.sealed and draft.destination.startswith(f"{Kind.CONTROL}/")):
             return self._for_circle(draft)
+        if draft.sealed is False or (draft.sealed is None and self._asked == "never"):
+            return None
         # Most messages are for all subscribers of a topic: to look closer would cost each of them some microseconds.
         readers = _readers(draft) if draft.recipients or draft.destination.startswith(_QUEUE) else ()
         if not readers:
@@ -97,13 +99,10 @@ class Letters:
                     f"{draft.destination!r}: name recipients"
                 )
             return None
-        demanded = draft.sealed or (draft.sealed is None and self._asked == "always")
-        if draft.sealed is False or (self._asked == "never" and not demanded):
-            return None
         now = self._holdings.now_us
         if readers == (self._node,):
             return self._for_own_queue(draft, now)
-        publics = self._keys_of(readers, now, demanded=bool(demanded))
+        publics = self._keys_of(readers, now, demanded=draft.sealed or self._asked == "always")
         return None if publics is None else self._for_readers(draft, readers, publics, now)
 
     def keep_label(self, message: MessageId, label: str) -> None:

@@ -139,8 +139,9 @@ class QueueEntry(EntryRow, eq=False, kw_only=True):
     @property
     def descriptor(self) -> Descriptor:
         """Descriptor of the message, with its plain fields."""
-        assert self.copy is not None  # Asked of entries that are alive; of closed ones, `author` and `until_us` are.
-        return self.copy.readable
+        copy = self.copy
+        assert copy is not None  # Asked of entries that are alive; of closed ones, `author` and `until_us` are.
+        return copy.opened or copy.descriptor  # `Copy.readable`, which costs a call: this is asked ten times a message.
 
     def is_addressed(self, node: NodeId) -> bool:
         """Return True if the message was sent to a queue of this node: dead letters of topics were not."""
