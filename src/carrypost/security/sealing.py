@@ -309,10 +309,11 @@ def opened(
     except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and text that is not UTF-8
         raise ForgeryError("seal", f"fields that are none: {error}") from None
     inner = fields.headers or _NONE
-    if any(_never_sealed(inner)):
-        raise ForgeryError("seal", "fields with headers that are never sealed")
-    if (wrong := header_fields.fault(inner, fields.attributes)) is not None:
-        raise ForgeryError("seal", wrong)
+    if inner is not _NONE:
+        if any(_never_sealed(inner)):
+            raise ForgeryError("seal", "fields with headers that are never sealed")
+        if (wrong := header_fields.fault(inner, fields.attributes)) is not None:
+            raise ForgeryError("seal", wrong)
     packed, size = fields.packed, fields.size
     plain = fields.codec is PayloadCodec.PLAIN
     if fields.codec is PayloadCodec.BLANK or sealed_length(packed) != descriptor.length or (plain and packed != size):

@@ -185,20 +185,23 @@ class Inspection:
         verify(found)
 
     def _check_sizes(self, found: Descriptor, *, signed: bool) -> None:
-        limits, wire_bytes = self._limits, found.wire_bytes
+        limits, wire_bytes, headers = self._limits, found.wire_bytes, found.headers
         if signed and (len(found.root) != HASH_BYTES or found.codec is PayloadCodec.BLANK):
             raise LimitError("digest-root")
         if (
             wire_bytes > limits.descriptor_bytes_max
             or len(found.attributes) > limits.attributes_max
-            # No text within is longer than the whole.
-            or (wire_bytes > self._text_bytes_max and self._has_long_text(found))
+            # No text within is longer than the whole, less what carriers do not read.
+            or (
+                wire_bytes - (len(headers.seal) if headers is not None else 0) > self._text_bytes_max
+                and self._has_long_text(found)
+            )
         ):
             raise LimitError("descriptor-size")
-        if found.headers is not None:
-            if len(found.headers.recipients) > limits.recipients_max:
+        if headers is not None:
+            if len(headers.recipients) > limits.recipients_max:
                 raise LimitError("recipients")
-            if found.headers.connected and not is_for(found, self._node):
+            if headers.connected and not is_for(found, self._node):
                 raise LimitError("connected")
         if len(found.barrier) > limits.barrier_entries_max:
             raise LimitError("barrier")
