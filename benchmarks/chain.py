@@ -13,11 +13,14 @@ own; with a queue they get links of half the rate, so that links are compared.
 With `--island`, messages list A as their recipient, and are sent straight through the island, along relays that neither
 store nor check them; beside them run the reference, and signed nodes that pass messages from hand to hand.
 
+With `--closed`, signed nodes run beside members of a closed network, whose datagrams are protected.
+
 *Saturated*: a batch is deposited while its source hears no node, and the contact begins afterwards; payload by time
 between the first and the last arrival, and the whole batch by time since its source began to send. *One at a time*:
 payload by time from deposit to arrival, all nodes in contact, as in the paper.
 
-Run: carrypost bench chain [--quick] [--queue] [--island] [--json] [--hops 1 3] [--sizes 1000 100000] [--rounds 5]
+Run: carrypost bench chain [--quick] [--queue] [--island] [--closed] [--json] [--hops 1 3] [--sizes 1000 100000]
+     [--rounds 5]
 """
 
 from __future__ import annotations
@@ -35,10 +38,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks._processes import (
+    CIRCLE,
+    CLOSED_GOAL,
     BenchmarkError,
     Row,
     Worker,
     interface_counters,
+    member,
     say,
     scratch,
     settings_file,
@@ -55,6 +61,8 @@ PROGRAMS: Final = ("topic", "queue")
 """Kinds with `--queue`."""
 STRAIGHT: Final = ("reference", "signed", "island")
 """Kinds with `--island`."""
+PROTECTED: Final = ("signed", "closed")
+"""Kinds with `--closed`."""
 ISLAND_GOALS: Final = (("large", 90.0), ("small", 70.0))
 """Percent of the reference's throughput, by length."""
 ISLAND_TIME_MAX: Final = 0.6
@@ -75,6 +83,7 @@ PORTS: Final = {
     "topic": 17_303,
     "queue": 17_304,
     "island": 17_305,
+    "closed": 17_306,
 }
 BATCH_MIN: Final = 4
 SETTINGS: Final = {"cache_messages_max": 200_000, "cache_bytes_max": 2**30}
@@ -245,12 +254,14 @@ def chain(hops: int, options: Options, folder: Path) -> Iterator[Chain]:
         made = Chain(net, cables)
         for kind in options.kinds:
             programs = made.programs[kind] = []
+            code = ""
             for place, name in enumerate(names):
-                command = (
-                    _reference(cables, place)
-                    if kind == "reference"
-                    else _node(kind, folder / f"{kind}-{name}", options, place)
-                )
+                if kind == "reference":
+                    command = _reference(cables, place)
+                else:
+                    file = _settings(kind, folder / f"{kind}-{name}", options, place)
+                    code = member(file, code) if kind == "closed" else ""
+                    command = ["_worker.py", str(file)]
                 worker = start(f"{kind} {name}", command, net=net, namespace=name)
                 programs.append(exits.enter_context(worker))
         for kind, programs in made.programs.items():
@@ -265,14 +276,13 @@ def _reference(cables: Sequence[netns.Cable], place: int) -> list[str]:
     return ["_reference.py", str(PORTS["reference"]), *toward]
 
 
-def _node(kind: str, folder: Path, options: Options, place: int) -> list[str]:
-    file = settings_file(
+def _settings(kind: str, folder: Path, options: Options, place: int) -> Path:
+    return settings_file(
         folder, **SETTINGS, security="off" if kind == "off" else "signed", altruistic=place > 0 and kind != "island",
-        island=kind == "island",
+        island=kind == "island", sealing={"closed": CIRCLE if kind == "closed" else ""},
         announce_s_min=options.announce_s / 3, announce_s_max=options.announce_s,
         digest_every=round(REVIEW_S / options.announce_s), udp={"port": PORTS[kind]},
     )  # fmt: skip
-    return ["_worker.py", str(file)]
 
 
 def measure(options: Options, folder: Path) -> tuple[list[Row], list[Row]]:
@@ -382,6 +392,16 @@ def island_goal_rows(saturated: Sequence[Row], singles: Sequence[Row]) -> list[R
     return rows
 
 
+def closed_goal_rows(saturated: Sequence[Row]) -> list[Row]:
+    """Return the CPU time of all nodes in a closed network, beside that of signed ones, with its goal."""
+    rows: list[Row] = []
+    for row in saturated:
+        times = float(str(row["closed CPU ms/MB"])) / float(str(row["signed CPU ms/MB"]))
+        met = times <= CLOSED_GOAL
+        rows.append({"hops": row["hops"], "bytes": row["bytes"], "times": times, "goal": CLOSED_GOAL, "met": met})
+    return rows
+
+
 def goal_rows(saturated: Sequence[Row]) -> list[Row]:
     """Return the use of a saturated link, with its goal."""
     rows: list[Row] = []
@@ -415,6 +435,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--quick", action="store_true", help="one hop, two sizes, in a few seconds")
     parser.add_argument("--queue", action="store_true", help="a queue beside a topic, in place of the reference")
     parser.add_argument("--island", action="store_true", help="messages that go straight to A, beside those handed on")
+    parser.add_argument("--closed", action="store_true", help="protected datagrams, beside signed nodes without")
     parser.add_argument("--hops", type=int, nargs="+", choices=(1, 2, 3), default=(1, 2, 3), help="chains to measure")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES", help="payloads to measure")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="batches per point, of each kind in turn")
@@ -427,9 +448,9 @@ def main(argv: Sequence[str]) -> int:
     rate = given.rate if given.rate is not None else QUEUE_RATE if given.queue else RATE
     if min(given.rounds, given.singles, rate, *given.sizes) < 1 or given.seconds <= 0:
         parser.error("--rounds, --singles, --rate, --sizes and --seconds must be more than nothing")
-    if given.queue and given.island:
-        parser.error("--queue and --island are two measurements")
-    kinds = PROGRAMS if given.queue else STRAIGHT if given.island else KINDS
+    if given.queue + given.island + given.closed > 1:
+        parser.error("--queue, --island and --closed are three measurements")
+    kinds = PROGRAMS if given.queue else STRAIGHT if given.island else PROTECTED if given.closed else KINDS
     options = Options(given.hops, given.sizes, given.rounds, given.singles, given.seconds, rate, kinds)
     if given.quick:
         options = Options((1,), (1_000, 100_000), 1, 1, 0.2, rate, kinds, announce_s=0.1)
@@ -443,7 +464,7 @@ def main(argv: Sequence[str]) -> int:
         say(f"carrypost bench chain: {error}")
         return 1
     show = partial(_report.show, json=given.json)
-    base = "a topic" if given.queue else "the reference"
+    base = "a topic" if given.queue else "signed nodes" if given.closed else "the reference"
     show(
         f"Saturated: batches on links of {options.bits_per_s / 1e6:g} Mbit/s, median of {options.rounds}; % of "
         f"{base}; whole: from the first byte sent to the last arrival; wire and back: bytes on a link for each 1,000 "
@@ -456,6 +477,8 @@ def main(argv: Sequence[str]) -> int:
         show("Goals: a queue's throughput, % of a topic's", queue_goal_rows(saturated, singles))
     elif given.island:
         show("Goals: straight through the island", island_goal_rows(saturated, singles))
+    elif given.closed:
+        show("Goals: CPU time in a closed network, beside an open one", closed_goal_rows(saturated))
     else:
         show("Goals: saturated links, % of the reference", goal_rows(saturated))
     return 0

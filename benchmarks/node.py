@@ -13,7 +13,6 @@ Run: carrypost bench node [--quick] [--json] [--profile] [--trace] [--closed] [-
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import statistics
@@ -25,10 +24,21 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks._processes import BenchmarkError, Row, Worker, free_port, say, scratch, settings_file, start
+from benchmarks._processes import (
+    CIRCLE,
+    CLOSED_GOAL,
+    BenchmarkError,
+    Row,
+    Worker,
+    free_port,
+    member,
+    say,
+    scratch,
+    settings_file,
+    start,
+)
 
 from benchmarks import _report
-from carrypost import ConnectionFactory
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.node.store import tables
 from carrypost.security.identity import Identity, verify
@@ -41,8 +51,6 @@ TRACED: Final = ", traced"
 """Added to the role of a receiver that keeps the history of messages."""
 CLOSED: Final = ", closed"
 """Added to the role of a receiver in a closed network."""
-CLOSED_GOAL: Final = 1.06
-CIRCLE: Final = "bench"
 VERIFICATIONS: Final = 2_000
 _ROW_BYTES: Final = 320
 """About what a message's row has beside its payload: descriptor, signature, and when it came."""
@@ -87,7 +95,7 @@ class Meeting:
             sealing={"closed": CIRCLE if self._closed else ""},
         )
         if self._closed:
-            self._code = asyncio.run(_join(file, self._code))
+            self._code = member(file, self._code)
         return start(name, ["_worker.py", str(file), *arguments])
 
     def publish(self) -> float:
@@ -118,16 +126,6 @@ class Meeting:
             areas = receiver.ask("areas") if self._profile else {}
             sender_s = self.sender.cpu_s - sender_cpu_s
         return Reception(spent_s, wall_s, sender_s, self._messages / max(1, commits), areas)
-
-
-async def _join(file: Path, code: str) -> str:
-    """Join the circle of the closed network, or found it without a code, before the node runs; return a code."""
-    async with ConnectionFactory(str(file), attach=False).create_context() as ctx:
-        if code:
-            await ctx.circles.join(code)
-            return code
-        await ctx.circles.found(CIRCLE)
-        return await ctx.circles.invite(CIRCLE)
 
 
 def verify_us() -> float:
