@@ -375,6 +375,17 @@ def test_a_card_lets_others_seal_before_they_met() -> None:
     play(scene)
 
 
+def test_nodes_of_a_test_exchange_cards() -> None:
+    async def scene() -> None:
+        async with network("a", "b") as net:
+            a, b = [await net.context(each) for each in "ab"]
+            assert net.add_card("a", net.card("b")) == b.node_id
+            box = f"queue/{(await b.declare_queue('Alan')).queue_name}"
+            assert (await a.send(box, "first", sealed=True)).sealed == "letter"
+
+    play(scene)
+
+
 def test_programs_cannot_bind_the_name_of_a_key() -> None:
     async def scene() -> None:
         async with network("a") as net:

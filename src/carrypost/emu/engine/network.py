@@ -18,9 +18,10 @@ link, no host is notified. A link that was made by hand already is left as it is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -66,58 +67,56 @@ class CircleCalls(ABC):
 
     def found(self, node: str, name: str) -> NodeId:
         """Found a circle on a node; return its id."""
-        circles, driver = self._circles(node)
-        made = circles.found(name, driver.now)
-        driver.drain()
-        return made
+        with self._circles(node) as (circles, now):
+            return circles.found(name, now)
 
     def invite(self, node: str, circle: str, *, to: str | None = None, days: float = 30, fresh: bool = False) -> str:
         """Return the code of an invitation by an owner; `to`: the card of the one node that it is for."""
-        circles, driver = self._circles(node)
-        code = circles.invite(circle, driver.now, to=to, days=days, fresh=fresh)
-        driver.drain()
-        return code
+        with self._circles(node) as (circles, now):
+            return circles.invite(circle, now, to=to, days=days, fresh=fresh)
 
     def join(self, node: str, code: str, *, root: str = "") -> str:
         """Let a node join the circle of a code, with its root as an owner; return the name that it has there."""
-        circles, driver = self._circles(node)
-        name = circles.join(code, driver.now, root=root)
-        driver.drain()
-        return name
+        with self._circles(node) as (circles, now):
+            return circles.join(code, now, root=root)
 
     def remove(self, node: str, circle: str, removed: str) -> None:
         """Let an owner remove a node."""
-        circles, driver = self._circles(node)
-        circles.remove(circle, self._checked(removed).identity.node, driver.now)
-        driver.drain()
+        with self._circles(node) as (circles, now):
+            circles.remove(circle, self._checked(removed).identity.node, now)
 
     def rotate(self, node: str, circle: str) -> None:
         """Let an owner begin a new epoch."""
-        circles, driver = self._circles(node)
-        circles.rotate(circle, driver.now)
-        driver.drain()
+        with self._circles(node) as (circles, now):
+            circles.rotate(circle, now)
 
     def leave(self, node: str, circle: str) -> None:
         """Let a node leave a circle."""
-        circles, driver = self._circles(node)
-        circles.leave(circle, driver.now)
-        driver.drain()
+        with self._circles(node) as (circles, now):
+            circles.leave(circle, now)
 
     def members(self, node: str, circle: str) -> tuple[NodeId, ...]:
         """Return the members that a node has listed."""
-        return self._circles(node)[0].members(circle)
+        with self._circles(node) as (circles, _):
+            return circles.members(circle)
 
     def card(self, node: str) -> str:
         """Return the card of a node."""
-        circles, driver = self._circles(node)
-        card = circles.card(driver.now)
-        driver.drain()
-        return card
+        with self._circles(node) as (circles, now):
+            return circles.card(now)
 
-    def _circles(self, node: str) -> tuple[CircleCommands, EmulatedDriver]:
+    def add_card(self, node: str, card: str) -> NodeId:
+        """Let a node learn the sealing key of another from its card; return the other's id."""
+        with self._circles(node) as (circles, now):
+            return circles.add_card(card, now)
+
+    @contextlib.contextmanager
+    def _circles(self, node: str) -> Iterator[tuple[CircleCommands, int]]:
+        """Yield what takes commands about circles on a node, and the time; then pass on what came of them."""
         driver = self._checked(node)
         self.open_messaging()
-        return driver.host.circles, driver
+        yield driver.host.circles, driver.now
+        driver.drain()
 
 
 _INSTANT_STEPS_MAX = 100_000
