@@ -324,7 +324,7 @@ def test_only_a_change_that_was_made_is_said_to_be_stored(shell: Shell) -> None:
     assert "the change is stored there" in shell.run("bind", "queue/jobs")[2]
     for command, told in {
         ("unbind", "queue/nobody"): "nobody",
-        ("bind", "queue/more", "--tries", "1001"): "from 1 to 1,000",
+        ("bind", "queue/more", "--tries", "10001"): "from 1 to 10,000",
         ("circle", "invite", "rescue"): "not in a circle",
         ("circle", "show"): "in no circle",
     }.items():
@@ -474,12 +474,12 @@ WAITING = [
 
 
 @contextlib.contextmanager
-def struck(*numbers: int) -> Iterator[None]:
-    """Send this process signals, once a command heeds them and has begun to wait."""
+def struck(*numbers: int, after: Path = Path()) -> Iterator[None]:
+    """Send this process signals, once a command heeds them, a file is there, and it has begun to wait."""
 
     def strike() -> None:
         for number in numbers:
-            while "Ending" not in getattr(signal.getsignal(number), "__qualname__", ""):
+            while "Ending" not in getattr(signal.getsignal(number), "__qualname__", "") or not after.exists():
                 time.sleep(0.01)
             time.sleep(0.3)
             os.kill(os.getpid(), number)
@@ -503,7 +503,7 @@ def test_every_command_that_waits_ends_by_ctrl_c_without_a_word(noded: Shell) ->
 
 
 def test_a_node_inside_a_command_ends_in_order_with_it(shell: Shell) -> None:
-    with struck(signal.SIGINT):
+    with struck(signal.SIGINT, after=shell.data / "control.sock"):
         code, _, err = shell.run("sub", "-t", "x")
     made = f"carrypost: made a new node in {shell.data}\n"
     assert (code, err) == (130, f"{made}carrypost: no node runs in {shell.data}: {EMBEDS}\n")

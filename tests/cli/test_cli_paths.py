@@ -52,9 +52,9 @@ OUTCOMES: dict[str, dict[str, int]] = {
     "node config": SETTINGS, "node data": HOME, "node record": HOME,
     **{f"{name} config": SETTINGS for name in ASKING}, **{f"{name} data": ASKED for name in ASKING},
     "doctor config": SETTINGS, "doctor data": {},  # It does not look at the folder.
-    "keys show config": SETTINGS, "keys show data": {NOWHERE: 1, THROUGH: 1},  # There is no key yet.
+    "keys show config": SETTINGS, "keys show data": {NOWHERE: 4, THROUGH: 4},  # There is no node.
     "keys backup file": {NOWHERE: 2, THROUGH: 2, UNWRITABLE: 1},
-    "keys backup config": SETTINGS, "keys backup data": {NOWHERE: 1, THROUGH: 1},
+    "keys backup config": SETTINGS, "keys backup data": {NOWHERE: 4, THROUGH: 4},
     "keys restore file": {NOWHERE: 2, THROUGH: 2, UNREADABLE: 1},
     "keys restore config": SETTINGS, "keys restore data": HOME,
     "keys name config": SETTINGS, "keys name data": ASKED,

@@ -40,7 +40,7 @@ ROUTING = frozenset({"direct", "epidemic", "first-contact", "spray-and-wait", "p
 """Strategies for emulation, whose state is not stored."""
 PACKET_BYTES = 32
 """Bytes that a closed network adds to each datagram."""
-TRIES_MAX = 1_000
+TRIES_MAX = 10_000
 """Number of deliveries that a queue may allow."""
 DATAGRAM_BYTES = 1_200
 """The longest datagram that every path is taken to carry."""
