@@ -312,7 +312,7 @@ def test_java_ends_with_a_command_that_is_interrupted_or_killed_while_spark_star
             _, told = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == (130 if number == signal.SIGINT else -number)
         assert "Traceback" not in told
-    _, left = psutil.wait_procs(below, timeout=PATIENCE_S)
+    _, left = psutil.wait_procs(below, timeout=PATIENCE_S * 3)
     alive = [each for each in left if each.status() != psutil.STATUS_ZOMBIE]  # Its new parent may be slow to look.
     for each in alive:
         each.kill()
