@@ -14,14 +14,10 @@ from tools import results
 
 PAGES = {path.stem for path in results.RESULTS.glob("*.html")}
 CHECKED = {path.stem for path in results.RESULTS.glob("*.json")}
-OLDER = {"balance"}
-"""Pages from before there were checks: `make results` makes one with each page."""
 
 
 def test_every_experiment_has_a_page_and_a_check_that_can_be_made() -> None:
-    assert PAGES == set(reproduce.RECIPES) == set(results.CHECKS)
-    assert CHECKED <= PAGES
-    assert PAGES - CHECKED <= OLDER
+    assert PAGES == CHECKED == set(reproduce.RECIPES) == set(results.CHECKS)
     counts = {name: len(reproduce.seeds_of(seeds)) for name, seeds in results.SEEDS.items()}
     fewer = {name: count for name, count in counts.items() if count < 10}
     assert fewer == dict.fromkeys(results.DEAR, 5) | dict.fromkeys(results.REPLAYED, 1)
