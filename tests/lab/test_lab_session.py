@@ -145,11 +145,14 @@ def test_folders_that_killed_processes_left_are_removed(tmp_path: Path, monkeypa
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
-    for name in (f"carrypost-spark-{ended.pid}-x", f"carrypost-spark-{os.getpid()}-y", "carrypost-spark-z_1"):
+    recent = f"carrypost-spark-{ended.pid}-recent"
+    for name in (f"carrypost-spark-{ended.pid}-x", f"carrypost-spark-{os.getpid()}-y", "carrypost-spark-z_1", recent):
         (tmp_path / name / "work").mkdir(parents=True)
+        if name != recent:
+            os.utime(tmp_path / name, (0, 0))
     made = scratch_folder()
     assert {each.name for each in tmp_path.iterdir()} == {
-        made.name, f"carrypost-spark-{os.getpid()}-y", "carrypost-spark-z_1"
+        made.name, f"carrypost-spark-{os.getpid()}-y", "carrypost-spark-z_1", recent
     }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -36,6 +37,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import psutil
 
 import carrypost
+from carrypost.config.rules import DAY_S
 from carrypost.errors import CarrypostError, LabError, LocalError
 from carrypost.lab.spark.java import connected, java_home
 
@@ -325,11 +327,14 @@ def session(options: SparkOptions | None = None) -> Iterator[SparkSession]:
 
 
 def scratch_folder() -> Path:
-    """Return a new scratch folder; those of processes that were killed, and left theirs, are removed."""
+    """Return a new scratch folder; those that killed processes left a day ago or earlier are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}[0-9]*-*"):
         process = left.name.removeprefix(_SCRATCH).partition("-")[0]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):  # Another command has just removed it.
+            # Containers may share the folder, and cannot see each other's processes.
+            old = left.stat().st_mtime < time.time() - DAY_S
+            if old and process.isdecimal() and not psutil.pid_exists(int(process)):
+                shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-"))
 
 
