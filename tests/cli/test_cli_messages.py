@@ -25,11 +25,14 @@ import pytest
 import typer
 from tests.support.jms_scenes import scene
 from tests.support.shells import COMMAND, PATIENCE_S, Shell
+from tests.support.waiting import eventually
 
-from carrypost import ConnectionFactory, SessionMode, testing
+from carrypost import ConnectionFactory, IllegalStateException, SessionMode, testing
+from carrypost.attach.provider import AttachedProvider
 from carrypost.cli import _joining, _message_options, _messages, _options, _output
 from carrypost.cli.app import app
 from carrypost.errors import NoNodeError
+from carrypost.jms.provider import NODE_ENDED
 
 COMMANDS = ("pub", "send", "sub", "receive", "browse", "ls", "bind", "unbind")
 QUESTIONS = ("status", "trace", "cache inspect", "cache purge", "keys show", "keys names")
@@ -395,6 +398,8 @@ def test_sub_and_receive_go_on_when_their_node_is_back(shell: Shell) -> None:
     reader, receiver = shell.beside("sub", "-t", "x"), shell.beside("receive", "-q", "Fred")
     shell.lines("pub", "-t", "x", "hello")
     assert "hello" in reader.out.readline()
+    # Were it slow to attach, it would find no node, and run its own.
+    eventually(lambda: shell.lines("status")[0]["messaging"]["receiving"] == 1)
     assert node.end() == (0, "", "")
     shell.copied_node()
     shell.lines("pub", "-t", "x", "again")
@@ -420,6 +425,15 @@ def test_a_node_that_ends_meanwhile_is_no_node_and_a_folder_in_use_without_a_soc
     shell.copied_node("--set", "node.control=elsewhere.sock")
     code, sentence = shell.refusal("pub", "-t", "x", "hello")
     assert (code, str(shell.data) in sentence) == (5, True)
+
+
+def test_a_node_that_ends_while_a_command_attaches_is_no_node(noded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(*_: object) -> int:
+        raise IllegalStateException("the node has ended", NODE_ENDED)
+
+    monkeypatch.setattr(AttachedProvider, "connect", lost)
+    sentence = "the node has ended; start one with: carrypost node"
+    assert noded.refusal("pub", "-t", "x", "hello") == (4, sentence)
 
 
 @scene("s", "h", island=True, island_s_min=0.5)

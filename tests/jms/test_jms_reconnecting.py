@@ -555,6 +555,26 @@ async def test_a_node_that_ends_again_and_again_is_not_asked_ever_more_often(net
         assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5], abs=0.1)
 
 
+@pytest.mark.parametrize("how", ["kill", "stop", "cut"])
+@pytest.mark.parametrize("others", [0, 1])
+@scene("a")
+async def test_a_context_that_its_node_leaves_while_it_opens_is_open_when_the_node_is_back(
+    net: testing.Network, how: str, others: int
+) -> None:
+    for turns in range(1, 20):
+        before = [await net.context("a") for _ in range(others)]
+        opening = asyncio.ensure_future(net.context("a"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        getattr(net, how)("a")
+        await asyncio.sleep(1)
+        if how != "cut":
+            net.restart("a")
+        for ctx in (*before, await asyncio.wait_for(opening, SOON_S)):
+            await ctx.send("topic/news", "x")
+            await ctx.close()
+
+
 @scene("a")
 async def test_it_gives_up_when_its_time_is_over(net: testing.Network) -> None:
     cast("ReconnectingNetwork", net).limit_s = 20.0

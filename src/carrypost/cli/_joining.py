@@ -25,7 +25,7 @@ from carrypost.errors import (
 )
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.modes import SessionMode
-from carrypost.jms.provider import NODE_ENDED, NODE_LOST
+from carrypost.jms.provider import NODE_ENDED, NODE_LOST, is_lost
 from carrypost.node.folder import NodeFolder
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def run(at: Node, body: Body, embedding: str | None, *, json: bool, reconnect: b
     try:  # The folder may be mistyped, so no node is made in it. One may run whose control socket is elsewhere.
         return asyncio.run(_run(made, body, later, at.start, new=new and not attach, json=json))
     except JMSException as error:
+        if is_lost(error):  # It ended while the command opened its context.
+            raise NoNodeError(f"{error}; start one with: {at.start}") from None
         if not (attach and isinstance(error.__cause__, NoNodeError)):
             raise
         remedy = f"make one with: {at.start}" if makes is None else "add --create to make one there"

@@ -153,11 +153,18 @@ class ReconnectingProvider(Provider):
                     raise
                 if type(command) not in _REPEATED:
                     raise IllegalStateException(str(error), NODE_LOST) from error
-                if self._inner is inner and not inner.is_over:  # The node ends, and hangs up at any moment.
-                    await self._news()
+                await self._hung_up(inner)
             else:
                 if self._inner is inner or type(command) not in _REPEATED:
                     return value
+
+    async def _hung_up(self, inner: Attachment) -> None:
+        """Wait for the end of a node that did not answer because it ends: it hangs up at any moment."""
+        if self._inner is inner and not inner.is_over:
+            if self._open.connections:
+                await self._news()
+            else:  # No program would hear of it.
+                inner.end("the node has ended")
 
     async def _present(self, command: Command[Any]) -> Attachment:
         """Wait for the node; raises `IllegalStateException` if what the command is about is closed meanwhile."""
@@ -198,9 +205,15 @@ class ReconnectingProvider(Provider):
         while True:
             inner = await self._present(do.Connect(client))
             made = OpenedConnection(client, program)
-            made.real = await inner.connect(client, _Seat(self, inner, made))
-            if self._inner is inner:
-                return self._open.add(made)
+            try:
+                made.real = await inner.connect(client, _Seat(self, inner, made))
+            except JMSException as error:
+                if not is_lost(error):
+                    raise
+                await self._hung_up(inner)
+            else:
+                if self._inner is inner:
+                    return self._open.add(made)
 
     async def _open_session(self, asked: do.OpenSession) -> int:
         real = await self._ask(asked)
