@@ -205,6 +205,10 @@ async def test_a_node_without_messaging_says_so(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_factory_is_told_when_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="altruistic"):
         ConnectionFactory(altruistisch=True)
+    for wrong, meant in {"dta": "data", "clientid": "client_id", "pasword": "password", "udp_prt": "udp.port"}.items():
+        given: dict[str, Any] = {wrong: "x"}
+        with pytest.raises(ConfigError, match=rf"^{wrong} is not a setting; did you mean {meant}\?$"):
+            ConnectionFactory(**given)
     with pytest.raises(ConfigError, match="cannot read the settings file"):
         ConnectionFactory(tmp_path / "none.toml")
     with pytest.raises(IllegalArgumentException, match="a client id"):

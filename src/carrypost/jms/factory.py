@@ -11,13 +11,15 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 from carrypost.attach.provider import AttachedNode
 from carrypost.classic import connections
+from carrypost.config.rules import nearest
 from carrypost.errors import (
     CarrypostError,
+    ConfigError,
     IllegalArgumentException,
     IllegalStateException,
     JMSException,
@@ -182,6 +184,9 @@ class ConnectionFactory(JavaNamed):
         if privilege is not None and not callable(privilege):
             raise IllegalArgumentException(f"privilege must be a function of a message, not {privilege!r}"[:200])
         self._client_id = "" if client_id is None else named(client_id, "a client id")
+        for name in settings:
+            if "." not in name and name not in _PLACES and (hint := nearest(name, _ARGUMENTS, cutoff=_NEAR)):
+                raise ConfigError(f"{name} is not a setting{hint}")  # Else a setting would be named that is less near.
         keywords = {
             _PLACES.get(name, name): os.fspath(value) if isinstance(value, os.PathLike) else value
             for name, value in settings.items()
@@ -359,3 +364,6 @@ def _check_anonymous(user: object, password: object) -> None:
 
 _PLACES = {name: f"node.{name}" for name in ("data", "control", "name")}
 """Keywords that are plain here, and in a table of the file."""
+_ARGUMENTS: Final = ("attach", "reconnect", "client_id", "privilege", "user", "password", *_PLACES)
+_NEAR: Final = 0.75
+"""Likeness of a mistyped argument; no setting is as near to one."""
