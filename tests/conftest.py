@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.examples import LONG
 from tests.support.packages import Environment, build
 
+from carrypost.cli import _exit
 from carrypost.extensions import BUILD
 
 if TYPE_CHECKING:
@@ -37,6 +39,16 @@ settings.register_profile(
 )
 settings.register_profile("more", deadline=None, print_blob=True, max_examples=500, suppress_health_check=_SLOW_IS_FINE)
 settings.load_profile("dev")
+
+
+def pytest_configure() -> None:
+    """Let signals end the processes of tests, also where this one ignores them: behind `nohup`, or in the background.
+
+    What is ignored stays ignored in other processes. A function that does nothing does not: `exec` removes it.
+    """
+    for number in _exit.ENDING:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def pytest_collection_finish() -> None:
