@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.examples import examples
 
-from carrypost.gossip.timers import ACKNOWLEDGE, FORGET, OFFER, Schedule, Timer, Timers
+from carrypost.gossip.timers import ACKNOWLEDGE, FORGET, OFFER, PROVE, Schedule, Timers
 from carrypost.model.times import NEVER
 
 TIMERS = st.sampled_from([OFFER, ACKNOWLEDGE, FORGET])
@@ -20,7 +20,7 @@ class Tables(RuleBasedStateMachine):
         super().__init__()
         self.schedule = Schedule()
         self.tables: list[Timers] = []
-        self.armed: dict[tuple[Timers, Timer], int] = {}
+        self.armed: dict[tuple[Timers, int], int] = {}
         """The oracle."""
 
     def pick(self, data: st.DataObject) -> Timers:
@@ -46,26 +46,26 @@ class Tables(RuleBasedStateMachine):
         self.schedule.remove(timers)
 
     @rule(data=st.data(), timer=TIMERS, due_us=TIMES)
-    def arm(self, data: st.DataObject, timer: Timer, due_us: int) -> None:
+    def arm(self, data: st.DataObject, timer: int, due_us: int) -> None:
         timers = self.pick(data)
         timers.arm(timer, due_us)
         self.armed[timers, timer] = due_us
 
     @rule(data=st.data(), timer=TIMERS, due_us=TIMES)
-    def hasten(self, data: st.DataObject, timer: Timer, due_us: int) -> None:
+    def hasten(self, data: st.DataObject, timer: int, due_us: int) -> None:
         timers = self.pick(data)
         timers.hasten(timer, due_us)
         self.armed[timers, timer] = min(due_us, self.armed.get((timers, timer), NEVER))
 
     @rule(data=st.data(), timer=TIMERS, delta_us=st.integers(0, 10))
-    def postpone(self, data: st.DataObject, timer: Timer, delta_us: int) -> None:
+    def postpone(self, data: st.DataObject, timer: int, delta_us: int) -> None:
         timers = self.pick(data)
         timers.postpone(timer, delta_us)
         if (timers, timer) in self.armed:
             self.armed[timers, timer] += delta_us
 
     @rule(data=st.data(), timer=TIMERS)
-    def cancel(self, data: st.DataObject, timer: Timer) -> None:
+    def cancel(self, data: st.DataObject, timer: int) -> None:
         timers = self.pick(data)
         timers.cancel(timer)
         self.armed.pop((timers, timer), None)
@@ -95,7 +95,7 @@ class Tables(RuleBasedStateMachine):
     @invariant()
     def every_table_says_what_was_armed(self) -> None:
         for timers in self.tables:
-            assert list(timers.due) == [self.armed.get((timers, timer), NEVER) for timer in Timer]
+            assert list(timers.due) == [self.armed.get((timers, timer), NEVER) for timer in range(PROVE + 1)]
 
 
 TestTables = Tables.TestCase

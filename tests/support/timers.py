@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 from carrypost.gossip.discovery.neighbour import SILENT_PERIODS, Neighbour
-from carrypost.gossip.timers import FORGET, Timer
+from carrypost.gossip.timers import FORGET
 from carrypost.host import Host
 from carrypost.model.times import NEVER
 
@@ -29,7 +29,7 @@ def due_us(host: Host) -> int:
 
 def _dues(neighbour: Neighbour, one_way_us: int) -> list[int]:
     armed = neighbour.link.timers.due
-    dues = [neighbour.silent_us, *[armed[timer] for timer in Timer if timer is not FORGET]]
+    dues = [neighbour.silent_us, *[due for timer, due in enumerate(armed) if timer != FORGET]]
     if neighbour.contact is not None:
         if neighbour.view is None:
             dues.append(neighbour.profile_asked_us + PROFILE_RETRY_US)
@@ -44,13 +44,13 @@ def check(host: Host, told: int | None) -> None:
     assert (due >= NEVER) if told is None else (told <= due), f"{host.node}: {due} µs is due, told is {told}"
 
 
-def ended(host: Host, now: int) -> set[tuple[str, str, int]]:
-    """Return the timers that ended by now, by address, name and time."""
+def ended(host: Host, now: int) -> set[tuple[str, int, int]]:
+    """Return the timers that ended by now, by address, timer and time."""
     return {
-        (neighbour.link.peer, timer.name, due)
+        (neighbour.link.peer, timer, due)
         for neighbour in host._neighbours  # noqa: SLF001
-        for timer, due in zip(Timer, neighbour.link.timers.due, strict=True)
-        if due <= now and timer is not FORGET
+        for timer, due in enumerate(neighbour.link.timers.due)
+        if due <= now and timer != FORGET
     }
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.holdings.cache import DELIVERIES
 from carrypost.gossip.interest.matcher import Matcher
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from carrypost.model.pattern import Entry
 
 
-_STALE_SLACK = 1024
+_STALE_SLACK: Final = 1024
 
 
 class Destinations:
@@ -197,8 +197,8 @@ def _none(_: Descriptor) -> tuple[int, ...]:
     return ()
 
 
-_LENGTH = attrgetter("descriptor.length")
-_GIVEN_MAX = 4_096
+_LENGTH: Final = attrgetter("descriptor.length")
+_GIVEN_MAX: Final = 4_096
 
 
 class InterestChanges:

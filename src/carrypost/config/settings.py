@@ -12,7 +12,7 @@ only that resources per device be adjustable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Final, Literal
 
 from carrypost.config.document import Document
 from carrypost.config.rules import (
@@ -35,14 +35,14 @@ from carrypost.config.rules import (
 )
 from carrypost.errors import ConfigError
 
-MTU_BYTES_MIN = 576
-ROUTING = frozenset({"direct", "epidemic", "first-contact", "spray-and-wait", "prophet"})
+MTU_BYTES_MIN: Final = 576
+ROUTING: Final = frozenset({"direct", "epidemic", "first-contact", "spray-and-wait", "prophet"})
 """Strategies for emulation, whose state is not stored."""
-PACKET_BYTES = 32
+PACKET_BYTES: Final = 32
 """Bytes that a closed network adds to each datagram."""
-TRIES_MAX = 10_000
+TRIES_MAX: Final = 10_000
 """Number of deliveries that a queue may allow."""
-DATAGRAM_BYTES = 1_200
+DATAGRAM_BYTES: Final = 1_200
 """The longest datagram that every path is taken to carry."""
 
 
@@ -506,4 +506,4 @@ def parse(text: str = "", environment: Mapping[str, str] = {}, **keywords: objec
     return changed(Settings(), given | FIELDS.read_environment(environment) | FIELDS.check(keywords))
 
 
-FIELDS = Fields({"": Settings})
+FIELDS: Final = Fields({"": Settings})

@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
+from typing import Final
 
-_WORD_BITS = 64
-_FEW = 8
+_WORD_BITS: Final = 64
+_FEW: Final = 8
 """Up to this many bits are found faster one by one in the wide int than by cutting it into words."""
 
 

@@ -26,7 +26,7 @@ from `ProgramDriver`, which is the driver as programs see it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
     from carrypost.overlay.modulators.modules import CompileWanted
 
-ROUNDS_MAX = 100_000
+ROUNDS_MAX: Final = 100_000
 """Number of rounds in which a host may produce something new without any input."""
 
 

@@ -18,7 +18,7 @@ its incarnation is durable. `peer` is an opaque link address; the node behind it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from carrypost.application.circles import CircleCommands
 from carrypost.errors import LocalError, StateError
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_UNREAD_BYTES = 64
+_UNREAD_BYTES: Final = 64
 """Number of undecodable bytes that are charged as one unit of waste."""
-_HEARD_US = 10_000
+_HEARD_US: Final = 10_000
 """Time within which relayed datagrams do not prove anew that a neighbour is there."""
 
 

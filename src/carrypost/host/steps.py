@@ -19,7 +19,7 @@ neighbours are answered, and the driver is informed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from carrypost.errors import IllegalStateException
 from carrypost.gossip.draft import Draft
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from carrypost.log.journal import Batch
     from carrypost.model.ids import MessageId
 
-_DATE_US = 60 * MICROSECONDS
+_DATE_US: Final = 60 * MICROSECONDS
 """Least time between two dates in the store."""
-_SURE_US = 3_600 * MICROSECONDS
+_SURE_US: Final = 3_600 * MICROSECONDS
 """Time after which a step of the clock forward is believed."""
 
 

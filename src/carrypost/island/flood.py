@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import LimitError, RemoteError
 from carrypost.gossip.transfers import signed
@@ -46,31 +46,31 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.transfers.link import HostContext
 
-JITTER_US = 50_000
+JITTER_US: Final = 50_000
 """Longest delay before a record is passed on."""
-_STATE_REPEATS = 1
+_STATE_REPEATS: Final = 1
 """Number of further announcements that repeat a changed link state: a lost one would be missed for long."""
-_PATIENCE_US = 300_000
+_PATIENCE_US: Final = 300_000
 """Time for which digests may differ while a record is on its way. The host with the larger id waits twice as long."""
-_BEHIND_US = 3_000_000
+_BEHIND_US: Final = 3_000_000
 """Age up to which changes that a neighbour's digest lacks mean that it is only behind, and will ask for them."""
-_REPAIR_US = 2_000_000
+_REPAIR_US: Final = 2_000_000
 """Time after a comparison in which a neighbour's records may be new to all hosts behind this one."""
-_DOUBLINGS = 5
+_DOUBLINGS: Final = 5
 """Number of times that the interval doubles, from 1 s, after comparisons that led to nothing."""
-_ASK_US = 500_000
+_ASK_US: Final = 500_000
 """Delay before lists are compared, after a neighbour was asked for everything that is lacking here."""
-_STATE = 4
+_STATE: Final = 4
 """Work for a link state that is not like the last one (`gossip.transfers.accounts`)."""
-_SEARCH = 200
+_SEARCH: Final = 200
 """Work for computing what a neighbour lacks by its digest."""
-_SECOND_US = 1_000_000
-_HEADS_PER_S = 20.0
+_SECOND_US: Final = 1_000_000
+_HEADS_PER_S: Final = 20.0
 """Number of heads that are sent in a second, to all neighbours."""
-_HEADS_BURST_S = 60.0
-_PACE_US = 100_000
+_HEADS_BURST_S: Final = 60.0
+_PACE_US: Final = 100_000
 """Time for neighbours to check signatures, after which waiting records are considered again."""
-_FRAME_BYTES = 64
+_FRAME_BYTES: Final = 64
 """Overhead of a datagram and a frame around heads, beside relays, in bytes."""
 
 

@@ -18,7 +18,7 @@ records change all the time. Relays are in terms of four-byte prefixes of node i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.layer import Layer
@@ -89,25 +89,25 @@ def _superfluous(
     return chosen - left
 
 
-_GATHER_US = 200_000
+_GATHER_US: Final = 200_000
 """Time after which records of others are looked at, together."""
-_STATE_US = 300_000
+_STATE_US: Final = 300_000
 """Time within which neighbours are informed of changed relays, unless an announcement does so sooner."""
-_DIGEST_US = 2_000_000
+_DIGEST_US: Final = 2_000_000
 """One in which only the digest changed goes so long after the last: where hosts move, it changes all the time, and
 neighbours are seldom behind for long."""
-_ALONE_US = 1_000_000
+_ALONE_US: Final = 1_000_000
 """Within this it goes even without an announcement, which may be seconds away: a host that a record did not reach finds
 out only by another digest."""
-_STATE_EVERY = 4
+_STATE_EVERY: Final = 4
 """Number of announcements after which one carries a link state, even if nothing changed."""
-_AT_ONCE = 3
+_AT_ONCE: Final = 3
 """Number of changes of its own record that a host sends at once."""
-_GAP_US = 700_000
+_GAP_US: Final = 700_000
 """But no sooner than this one after another: where links begin, they begin together."""
-_DENY_US = 400_000
+_DENY_US: Final = 400_000
 """Time after which a false claim is denied. If its author noticed at the same time, its record comes before that."""
-_DENIED_MAX = 32
+_DENIED_MAX: Final = 32
 """Claims that a host denies; further ones it cannot."""
 
 
@@ -300,7 +300,7 @@ class IslandOverview(NamedTuple):
     """Messages that are sent straight to their recipients, and to no other node."""
 
 
-_SURE_US = 1_000_000
+_SURE_US: Final = 1_000_000
 """Time after which a change of a host's reachability is reported. A driver's word counts at once."""
 
 

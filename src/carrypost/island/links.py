@@ -38,7 +38,7 @@ with the same digest have the same records of all that they reach.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from carrypost.gossip.transfers.accounts import Budget
 from carrypost.gossip.transfers.signed import fingerprint
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 
-AVOIDED_US = 60_000_000
+AVOIDED_US: Final = 60_000_000
 """Time for which an edge is avoided that did not carry something on."""
-_AVOIDED_MAX = 1_024
+_AVOIDED_MAX: Final = 1_024
 """Number of edges that are avoided at one time; beyond it, the oldest is used again."""
 
 
@@ -289,15 +289,15 @@ class Edges:
 
 _SEQUENCE_BITS, _STAMP_MASK = 20, 2**32 - 1
 _FIRST, _LAST = bytes(PREFIX_BYTES), bytes([255] * PREFIX_BYTES)
-WHATEVER = _FIRST
+WHATEVER: Final = _FIRST
 """Among the prefixes of wanted records: everything that the sender lacks, by its digest."""
-_ONE = (1).to_bytes(FINGERPRINT_BYTES, "little")
-_FINGERPRINT_MASK = 2 ** (8 * FINGERPRINT_BYTES) - 1
-_SUMS_MAX = 48
+_ONE: Final = (1).to_bytes(FINGERPRINT_BYTES, "little")
+_FINGERPRINT_MASK: Final = 2 ** (8 * FINGERPRINT_BYTES) - 1
+_SUMS_MAX: Final = 48
 """Number of changes of the digest that are remembered. More than 64 could add up to any digest."""
 _AUTHOR_PER_S, _AUTHOR_BURST_S = 1.0, 10.0
 """Pace at which records of one author are accepted: by default a host sends three changes at once, then one in 5 s."""
-FORGET_US = 60_000_000
+FORGET_US: Final = 60_000_000
 """Time for which a record of a host that cannot be reached is kept."""
 
 

@@ -19,7 +19,7 @@ budget, is left to the long way, which counts it and says why.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from carrypost.island.links import Routes
 
 
-FLOWS_MAX = 1_024
+FLOWS_MAX: Final = 1_024
 """Flows that are kept; beyond it, all are found again, at the price of one Relay each that goes the long way."""
-RELAY_BYTES_MIN = 1_000
+RELAY_BYTES_MIN: Final = 1_000
 """A shorter datagram counts as this many bytes of `limits.link_relay_bytes_per_s`: each costs as much work."""
-_OVERHEAD = codec.datagram_overhead(1)
+_OVERHEAD: Final = codec.datagram_overhead(1)
 
 
 class _Flow(NamedTuple):
@@ -114,13 +114,13 @@ class Flows:
         return flow.to, datagram.replace(flow.head, flow.moved, 1)  # of as many bytes: this copies once
 
 
-_BROKEN = 20
+_BROKEN: Final = 20
 """Work for answering that a link on the path of a frame is gone (`gossip.transfers.accounts`)."""
-_BODY_BYTES = 64
+_BODY_BYTES: Final = 64
 """Bytes of a relayed datagram that make one unit of work."""
-IDLE_US = 60_000_000
+IDLE_US: Final = 60_000_000
 """Time without traffic after which a route is closed."""
-_INSIDE = {
+_INSIDE: Final = {
     fr.Offer, fr.Request, fr.Ack, fr.WholeDescriptor, fr.DescriptorPart, fr.HashList, fr.Data, fr.BlankData,
     fr.OpenParcel, fr.AckRecord,
 }  # fmt: skip

@@ -34,7 +34,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from carrypost.gossip.acked.acked import STRAIGHT_US
 from carrypost.gossip.holdings.cache import ISLAND
@@ -54,18 +54,18 @@ if TYPE_CHECKING:
     from carrypost.island.relaying import Relaying
     from carrypost.model.ids import MessageId
 
-WITHHELD_US_MAX = 60_000_000
+WITHHELD_US_MAX: Final = 60_000_000
 """Longest time that a message is withheld: a host on the path may acknowledge it a byte at a time."""
-DOUBT_US = 60_000_000
+DOUBT_US: Final = 60_000_000
 """A recipient that was tried in vain twice within this time is not relied upon for as long."""
-_AGAIN_US = 2_000_000
+_AGAIN_US: Final = 2_000_000
 """Delay before a host is tried again to which there was no path for a moment, without its becoming unreachable."""
-FANOUT = 8
+FANOUT: Final = 8
 """Largest number of transmissions of a message along paths for each other host of the island. It is large: messages
 that go straight need no room elsewhere, and on some seed fewer messages arrived with each smaller bound that was
 tried."""
 _ALL, _COMPLETE = 2**62, -1
-_SEVERAL = 2
+_SEVERAL: Final = 2
 
 
 @dataclass(eq=False, slots=True)

@@ -13,7 +13,7 @@ import enum
 import hashlib
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -29,9 +29,9 @@ from carrypost.model.times import TIME_US_MAX as TIME_US_MAX  # noqa: PLC0414 - 
 
 T = TypeVar("T")
 
-PIECE_BYTES = 16 * 1024
+PIECE_BYTES: Final = 16 * 1024
 """The verified unit of a payload. Fragments never cross the border of a piece."""
-SIGNATURE_BYTES = 64
+SIGNATURE_BYTES: Final = 64
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Ordering(enum.IntEnum):
         return found
 
 
-_ORDERINGS = {each.text: each for each in Ordering}
+_ORDERINGS: Final = {each.text: each for each in Ordering}
 
 
 class Predecessor(msgspec.Struct, frozen=True, array_like=True):
@@ -376,12 +376,12 @@ class _Address(msgspec.Struct, array_like=True, gc=False):
     destination: str
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-_ADDRESS_DECODER = msgspec.msgpack.Decoder(_Address)
-_DECODER = msgspec.msgpack.Decoder(Descriptor)
-_UNORDERED_FIELDS = Descriptor.__struct_fields__.index("ordering")
-_ORDERED_FIELDS = Descriptor.__struct_fields__.index("headers")
-SEQUENCE_BITS = TIME_US_MAX.bit_length()
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_ADDRESS_DECODER: Final = msgspec.msgpack.Decoder(_Address)
+_DECODER: Final = msgspec.msgpack.Decoder(Descriptor)
+_UNORDERED_FIELDS: Final = Descriptor.__struct_fields__.index("ordering")
+_ORDERED_FIELDS: Final = Descriptor.__struct_fields__.index("headers")
+SEQUENCE_BITS: Final = TIME_US_MAX.bit_length()
 
 
 def tag_of(incarnation: int, sequence: int) -> int:

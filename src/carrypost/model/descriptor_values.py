@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.model import address, ids
 from carrypost.model.address import Kind, addressee, is_control_of_node
@@ -31,8 +31,14 @@ if TYPE_CHECKING:
 
 
 Field = Callable[[Descriptor], AttributeValue | None]
-_TYPES = {Kind.TOPIC: "topic", Kind.QUEUE: "queue", Kind.HOLDER: "topic", Kind.CHANNEL: "topic", Kind.CIRCLE: "topic"}
-_MILLISECOND_US = 1_000
+_TYPES: Final = {
+    Kind.TOPIC: "topic",
+    Kind.QUEUE: "queue",
+    Kind.HOLDER: "topic",
+    Kind.CHANNEL: "topic",
+    Kind.CIRCLE: "topic",
+}
+_MILLISECOND_US: Final = 1_000
 
 
 def message_named(text: str) -> ids.MessageId | None:
@@ -182,7 +188,7 @@ def may_have(descriptor: Descriptor, node: NodeId) -> bool:
     return headers is None or not headers.recipients or node in descriptor.listed
 
 
-PRIVILEGE_MAX = 255
+PRIVILEGE_MAX: Final = 255
 Privilege = Callable[[Descriptor], int]
 """Maps a descriptor to 0..255; a larger value is dropped later and sent earlier."""
 

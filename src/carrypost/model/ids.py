@@ -12,18 +12,18 @@ import functools
 import hashlib
 import re
 from contextlib import suppress
-from typing import NewType
+from typing import Final, NewType
 
 NodeId = NewType("NodeId", str)
 MessageId = NewType("MessageId", bytes)
 
-DIGEST_BYTES = 16
-PREFIX_BYTES = 4
-_PLAIN = re.compile(rb"[^:]+:[0-9]+:[0-9]+")
-_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
-_PAIRS = tuple(first + second for first in _LETTERS for second in _LETTERS)
-_PAIR_BITS = 10
-_PAIR_MASK = (1 << _PAIR_BITS) - 1
+DIGEST_BYTES: Final = 16
+PREFIX_BYTES: Final = 4
+_PLAIN: Final = re.compile(rb"[^:]+:[0-9]+:[0-9]+")
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS: Final = tuple(first + second for first in _LETTERS for second in _LETTERS)
+_PAIR_BITS: Final = 10
+_PAIR_MASK: Final = (1 << _PAIR_BITS) - 1
 
 
 def base32(data: bytes) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-MICROSECONDS = 1_000_000
+from typing import Final
+
+MICROSECONDS: Final = 1_000_000
 """Microseconds in a second."""
-TIME_US_MAX = 2**53
+TIME_US_MAX: Final = 2**53
 """The year 2255; every format that we use keeps integers up to this exactly."""
-NEVER = 2**62
-"""A time that never comes, so that the earliest of several is a plain `min`."""
+NEVER: Final = 2**62 - 1
+"""A time that never comes, so that the earliest of several is a plain `min`. No larger number is a machine word in
+compiled code."""

@@ -61,7 +61,7 @@ that its successor names. `Group` delivers, by both.
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from carrypost.model.descriptor import Ordering, predecessor
 from carrypost.model.times import NEVER
@@ -160,7 +160,7 @@ class GroupBarrier:
 
 Reminder = tuple[int, "NodeId", int]
 """A time, and the source and the tag of the predecessor to examine then."""
-_STALE_SLACK = 64
+_STALE_SLACK: Final = 64
 """Number of stale entries, beyond the others, at which stale ones are swept out."""
 
 
@@ -280,16 +280,16 @@ class Watch:
         self._tagged = len(self._filed)
 
 
-_NONE = -1
-_AHEAD_US = 5_000_000
+_NONE: Final = -1
+_AHEAD_US: Final = 5_000_000
 """A date may be ahead of the local clock by this time, however short the lifetimes of messages are."""
-_AHEAD_PART = 4
+_AHEAD_PART: Final = 4
 """A date may be ahead by one in this many of the shortest lifetime of messages in the group."""
-_MEMORY_US = 86_400_000_000
+_MEMORY_US: Final = 86_400_000_000
 """Time for which the shortest lifetime is remembered after the death of its message."""
-_SLACK = 64
+_SLACK: Final = 64
 """Dead sources are swept out when there are this many more sources than twice those left the last time."""
-_SOURCES_MAX = 100_000
+_SOURCES_MAX: Final = 100_000
 """Causal order: sources of which nothing is alive are forgotten beyond this number. Messages that name them count them
 as missing."""
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from carrypost.application.publishing import Stamp
 from carrypost.errors import OrderError
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId, NodeId
 
 
-_FEW_PART = 8
+_FEW_PART: Final = 8
 """Predecessors are joined until at most one in this many of the limit is left."""
 
 
@@ -101,19 +101,19 @@ def _end_us(predecessor: Predecessor) -> int:
     return predecessor.tag_and_end[1]
 
 
-_PENDING_PART = 2
+_PENDING_PART: Final = 2
 """At most one in this many of the cache's messages, and of its bytes, may wait."""
-_REOPEN_US = 10_000_000
+_REOPEN_US: Final = 10_000_000
 """Shortest time between two attempts to admit messages whose missing predecessor is delivered or has expired."""
-_FORGET_US = 1_000_000
+_FORGET_US: Final = 1_000_000
 """Shortest time between two searches for groups of which nothing is alive."""
-_CAUSAL_PART = 64
+_CAUSAL_PART: Final = 64
 """Causal groups with a subscriber here that are forgotten at a time: at most one in this many of `groups_max`."""
-_BARRIER_PART = 2
+_BARRIER_PART: Final = 2
 """The barrier of an own message takes at most one in this many of the bytes of a descriptor."""
-_ENTRY_BYTES = 40
+_ENTRY_BYTES: Final = 40
 """Bytes of an entry of a barrier, with keys and large numbers."""
-_JOINED_MIN = 2
+_JOINED_MIN: Final = 2
 """Joining fewer predecessors would not reduce their number."""
 
 
@@ -419,8 +419,8 @@ def _sample(destination: str) -> Descriptor:
     return Descriptor("", 0, 0, 0, None, destination, 0, 0, PayloadCodec.BLANK, b"", 1)
 
 
-_FINISHED = attrgetter("finished")
-_ORDERING = attrgetter("descriptor.ordering")
+_FINISHED: Final = attrgetter("finished")
+_ORDERING: Final = attrgetter("descriptor.ordering")
 _group_of = attrgetter("descriptor.destination", "descriptor.ordering")
 
 

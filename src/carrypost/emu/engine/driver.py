@@ -20,7 +20,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from mypy_extensions import mypyc_attr
@@ -44,7 +44,7 @@ from carrypost.overlay.modulators.modules import CompileWanted
 from carrypost.security import packets
 from carrypost.security.identity import Identity, derived
 
-_BILLION = 1_000_000_000
+_BILLION: Final = 1_000_000_000
 
 
 class EmulatedClock:
@@ -186,8 +186,10 @@ class NodeState(enum.Enum):
     DOWN = "down"
 
 
-_RUNNING, _SUSPENDED, _DOWN = NodeState.RUNNING, NodeState.SUSPENDED, NodeState.DOWN
-_TIMER = Phase.TIMER
+_RUNNING: Final = NodeState.RUNNING
+_SUSPENDED: Final = NodeState.SUSPENDED
+_DOWN: Final = NodeState.DOWN
+_TIMER: Final = Phase.TIMER
 
 
 class Application(Protocol):

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from carrypost.chance import stream
 from carrypost.config import Limits
@@ -30,7 +30,7 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Frame, kind_of
 from carrypost.model.times import MICROSECONDS, NEVER
 
-_PROBABILITIES = ("loss", "duplicate", "reorder", "corrupt", "truncate")
+_PROBABILITIES: Final = ("loss", "duplicate", "reorder", "corrupt", "truncate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,8 +230,8 @@ def gathered(times: list[int], gather_us: int, until_us: int) -> Iterator[tuple[
 
 __all__ = ["Burst", "Datagram", "LinkModel", "Radio", "Traffic"]
 
-_ARRIVAL = Phase.ARRIVAL
-_SIZE = attrgetter("size")
+_ARRIVAL: Final = Phase.ARRIVAL
+_SIZE: Final = attrgetter("size")
 
 Airtime = Literal["private", "paired", "shared"]
 Receiver = Callable[[Burst, str], None]

@@ -24,7 +24,7 @@ New records are broadcast together, at most every `acked_s`. Lists are compared 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.gossip.acked import known_acks
@@ -52,20 +52,20 @@ if TYPE_CHECKING:
     from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
 
-LASTS_US = 86_400_000_000
+LASTS_US: Final = 86_400_000_000
 """Longest life of a record. A host that did not hear of it keeps its copies until they expire."""
-_RECORD = b"R"
+_RECORD: Final = b"R"
 """First bytes of the names of the rows of records; the fingerprint follows."""
-_CLAIMED_US = 60_000_000
+_CLAIMED_US: Final = 60_000_000
 """Time within which subscriptions of an earlier incarnation are there again, and claim what they are owed."""
-_PRIVATE_MAX = 1_024
+_PRIVATE_MAX: Final = 1_024
 """Number of acknowledgements of messages without carriers that are kept to be sent again."""
-STRAIGHT_US = 1_000_000
+STRAIGHT_US: Final = 1_000_000
 """Shortest time between two records that go straight to the givers of messages, unless they are full. Records are
 passed on to all, and lists of them overflow if there is one for each message."""
-_PACE_US = 1_000_000
+_PACE_US: Final = 1_000_000
 """Delay of the next records while there are more to send than a neighbour checks in a second."""
-_BROADCAST = 2
+_BROADCAST: Final = 2
 """Answers that a broadcast of a neighbour's record counts as."""
 
 

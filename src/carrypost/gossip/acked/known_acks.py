@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from carrypost.security.identity import Identity
 
 
-_ROOM_BYTES = 160
+_ROOM_BYTES: Final = 160
 """Largest overhead of a record beside its ids, and of a datagram around it, in bytes."""
-_ID_BYTES = 2
+_ID_BYTES: Final = 2
 """Overhead of an id, in bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -99,11 +99,11 @@ def from_row(row: bytes) -> AckRecord:
     return _decode(row)
 
 
-_PART_SHIFT = 8 * FINGERPRINT_BYTES - (ACK_PARTS - 1).bit_length()
-_UNKNOWN_PART = 4
+_PART_SHIFT: Final = 8 * FINGERPRINT_BYTES - (ACK_PARTS - 1).bit_length()
+_UNKNOWN_PART: Final = 4
 """One part in this many of the list is for records of messages that are not known here."""
-ALL_PARTS = (1 << ACK_PARTS) - 1
-UNKNOWN = ""
+ALL_PARTS: Final = (1 << ACK_PARTS) - 1
+UNKNOWN: Final = ""
 """Author of messages that are not known here."""
 
 
@@ -214,16 +214,16 @@ def part_of(fingerprint: int) -> int:
     return fingerprint >> _PART_SHIFT
 
 
-_SHORT = ACK_PARTS
+_SHORT: Final = ACK_PARTS
 """Number of records up to which a list is listed at once: XORs of its parts would be longer."""
-_REPEAT_US = 2_000_000
+_REPEAT_US: Final = 2_000_000
 """Time after which an XOR without an answer is repeated; doubled each time."""
-_REPEATS = 3
+_REPEATS: Final = 3
 """Repetitions for a neighbour whose list is not known to differ."""
-_DOUBLINGS_MAX = 5
-_AGAIN_PERIODS = 6
+_DOUBLINGS_MAX: Final = 5
+_AGAIN_PERIODS: Final = 6
 """A list that changed during a contact is compared again after this many times the interval of broadcasts."""
-_FRAME_BYTES = 48
+_FRAME_BYTES: Final = 48
 """Overhead of a datagram and a frame around fingerprints, in bytes."""
 
 

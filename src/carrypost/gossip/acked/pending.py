@@ -7,7 +7,7 @@ both are there or neither is. It is signed once the row is durable, and never if
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import HostContext
     from carrypost.log.journal import Key, Value
 
-ROW = b"P"
+ROW: Final = b"P"
 """First bytes of the names of these rows; the id of the message follows."""
 
 

@@ -11,7 +11,7 @@ there are no periodic announcements at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.discovery.neighbour import ANNOUNCE_BYTES, HEARD_BYTES, LINKED, SILENT, Stamps
 from carrypost.gossip.layer import Layer, Layers
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import HostContext, Link
 
 
-_HASTE_US = 100_000
+_HASTE_US: Final = 100_000
 """Longest time until a change is announced."""
-_GAP_US = 200_000
+_GAP_US: Final = 200_000
 """Shortest time between two announcements."""
-_REPORT_US = 1_000_000
+_REPORT_US: Final = 1_000_000
 """Time within which unasked Parcels are confirmed."""
-_JITTER = 0.1
+_JITTER: Final = 0.1
 
 
 class Beacon:
@@ -85,10 +85,10 @@ class Beacon:
         self.due_us = min(self.due_us, soon)
 
 
-_PROFILE_UNASKED_BYTES_MAX = 600
+_PROFILE_UNASKED_BYTES_MAX: Final = 600
 PROVE_US, _DOUBLINGS = 250_000, 2
 """Time after which a neighbour is asked again for a proof that did not arrive. It doubles this number of times."""
-_RECEIPT_BYTES_MAX = RECEIPT_BITMAP_BYTES_MAX + 18
+_RECEIPT_BYTES_MAX: Final = RECEIPT_BITMAP_BYTES_MAX + 18
 """Largest receipt for one neighbour, in bytes."""
 
 

@@ -32,7 +32,7 @@ profile may be one of them and is then learnt at once, so none is remembered her
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.discovery.announcing import PROVE_US, Announcing
@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     from carrypost.model.pattern import Entry
 
 
-_MOMENT_US = 50_000
-_PAUSE_US = 750_000
-_LOOK_US = 3_000
+_MOMENT_US: Final = 50_000
+_PAUSE_US: Final = 750_000
+_LOOK_US: Final = 3_000
 """Time for a profile that comes during a pause: most are learnt within it. Also the time by which matching is counted
 between two looks at the clock."""
 _PROFILE, _ENTRY, _COPY = 100, 30, 2
@@ -149,14 +149,14 @@ class LearningPace:
         return False
 
 
-_OVERTAKEN_US = 250_000
+_OVERTAKEN_US: Final = 250_000
 """Longest time by which frames of a contact may overtake the neighbour's announcement that the contact begins."""
-_DOUBT_US = 200_000
+_DOUBT_US: Final = 200_000
 """Shortest time between two requests to a neighbour for another proof."""
-_LEFT_MAX = 512
+_LEFT_MAX: Final = 512
 """Number of nodes that left and are remembered."""
-_PROFILE_RETRY_US = 1_000_000
-_CHANGE = 25
+_PROFILE_RETRY_US: Final = 1_000_000
+_CHANGE: Final = 25
 """Work for a link that begins, ends or accepts other datagrams, and for checking or giving a proof
 (`gossip.transfers.accounts`)."""
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from random import Random
 
 
-CREATED_BITS = 54
+CREATED_BITS: Final = 54
 """`created_us` is at most 2**53."""
-_ID_BITS = 8 * MESSAGE_ID_BYTES_MAX
-_FLOOR_MAX = PRIVILEGE_MAX << CREATED_BITS | 1 << CREATED_BITS - 1
+_ID_BITS: Final = 8 * MESSAGE_ID_BYTES_MAX
+_FLOOR_MAX: Final = PRIVILEGE_MAX << CREATED_BITS | 1 << CREATED_BITS - 1
 
 
 class Ranking:
@@ -180,11 +180,11 @@ def precedence(privilege: int, descriptor: Descriptor) -> int:
     return privilege << CREATED_BITS | descriptor.created_us
 
 
-INTEREST_FIRST = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
+INTEREST_FIRST: Final = Ranking(lambda privilege, interesting: interesting << 8 | privilege)
 """Carried messages are evicted before those that are wanted here (JOMS-15 §2.4)."""
-FIRST_IN_FIRST_OUT = ArrivalRanking(lambda privilege, _: privilege)
+FIRST_IN_FIRST_OUT: Final = ArrivalRanking(lambda privilege, _: privilege)
 """By privilege, then the copy that came first, whatever the interests here and the author: as in The ONE."""
-PRIVILEGE_ONLY = TotalRanking(lambda privilege, _: privilege)
+PRIVILEGE_ONLY: Final = TotalRanking(lambda privilege, _: privilege)
 """By privilege, date and id, whatever the interests here and the author (EMMA §3.2)."""
 
 
@@ -204,7 +204,7 @@ class Usage:
         self.bytes += nbytes
 
 
-_STALE_SLACK = 64
+_STALE_SLACK: Final = 64
 """A heap is rebuilt when it has this many entries more than twice the copies it is for."""
 
 
@@ -255,7 +255,7 @@ class Heap:
         arrived.clear()
 
 
-_QUEUES = "queues"
+_QUEUES: Final = "queues"
 """The name of the only party of its share."""
 
 

@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_, xor
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from carrypost.errors import LimitError, StateError
 from carrypost.gossip.interest.matcher import Matcher, Slotted
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from carrypost.model.pattern import Entry
 
 
-FINGERPRINT_BITS = 64
-ROOT_BITS = 6
-ROOT_BUCKETS = 1 << ROOT_BITS
-ROOT_SHIFT = FINGERPRINT_BITS - ROOT_BITS
+FINGERPRINT_BITS: Final = 64
+ROOT_BITS: Final = 6
+ROOT_BUCKETS: Final = 1 << ROOT_BITS
+ROOT_SHIFT: Final = FINGERPRINT_BITS - ROOT_BITS
 
 
 class KnownIds(Protocol):
@@ -309,7 +309,7 @@ class View:
 
 _AT_ONCE, _AT_ONCE_CHEAP = 8, 1_024
 """Number of messages between two checks of the time spent, and where they are only looked up."""
-_LOOK_US = 3
+_LOOK_US: Final = 3
 """CPU time for a message, whatever the profile: descriptors of remembered messages have to be decoded."""
 
 
@@ -362,8 +362,8 @@ class Learning:
 
 __all__ = ["FINGERPRINT_BITS", "ROOT_BITS", "ProfileIndex", "View"]
 
-_UNKNOWN = -1
-_GROWTH = 1024
+_UNKNOWN: Final = -1
+_GROWTH: Final = 1024
 
 
 class ProfileIndex:

@@ -44,7 +44,7 @@ REMEMBERED_MAX: Final = 128 * 1024
 to 200 bytes, so that a bound on the number of selectors alone would be none."""
 _READING_US, _SELECTOR_STEPS_PER_US = 4, 5
 """Time to read a character of a selector, and steps of evaluation per microsecond."""
-_CHOSEN_MAX = 16_384
+_CHOSEN_MAX: Final = 16_384
 """Number of selectors in all remembered sets of entries."""
 _Guard = tuple["Callable[[Properties], bool]", int, int]
 """The evaluation of a selector, the entries that have it, and its weight."""
@@ -176,13 +176,13 @@ class _Remembered:
 _read = _Remembered()
 
 
-BYTES_PER_WEIGHT = 128
+BYTES_PER_WEIGHT: Final = 128
 """Memory of RE2 per instruction: twenty states, each as wide as the program, have to fit."""
-PATTERN_STEPS_MAX = 1 << 22
+PATTERN_STEPS_MAX: Final = 1 << 22
 """Instructions times bytes of a value, the most that one descriptor may cost: 10 to 20 ms if every state is new."""
-MEMO_MAX = 2_048
+MEMO_MAX: Final = 2_048
 """Number of values whose outcome is remembered, in all columns of a matcher together."""
-_STEPS_PER_US = 200
+_STEPS_PER_US: Final = 200
 """Steps of RE2 per microsecond if every state is new."""
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from carrypost.model.ids import NodeId
 
 
-_LIST_BYTES = 8
+_LIST_BYTES: Final = 8
 """Largest overhead of an encoded profile around its entries, in bytes."""
 
 
@@ -93,7 +93,7 @@ def profile_entries(
     return tuple(found)
 
 
-_NUMBERS_MAX = 256
+_NUMBERS_MAX: Final = 256
 
 
 class OwnInterests:

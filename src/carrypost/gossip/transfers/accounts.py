@@ -39,13 +39,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from carrypost.config import Limits
 
 
-_SECOND_US = 1_000_000
+_SECOND_US: Final = 1_000_000
 
 
 class Budget:
@@ -89,34 +89,34 @@ class Budget:
         return max(now, math.ceil(self._full_us - (1 - share) * self._burst_us))
 
 
-FRAME = 4
+FRAME: Final = 4
 """Decoding, looking up and refusing one frame, whatever its contents."""
-PARCEL = 6
+PARCEL: Final = 6
 """Decoding and looking up a frame with a whole message, or with a datagram for another host."""
-SIGNATURE = 150
+SIGNATURE: Final = 150
 """Checking a signature."""
-RECORDS_PER_S = 20
+RECORDS_PER_S: Final = 20
 """Records with signatures that are sent in a second: each host that gets them has to check them."""
-LOOKS = 4
+LOOKS: Final = 4
 """Number of entries of a table that are read within one unit."""
-MESSAGE = 1_000
+MESSAGE: Final = 1_000
 """Worth of a message that came whole: several times what it takes to verify and store it."""
-MERIT_MAX = 200_000
+MERIT_MAX: Final = 200_000
 """Merit that a neighbour can save up: this much may be wasted before its account is charged."""
-ACCOUNTS_MAX = 4_096
+ACCOUNTS_MAX: Final = 4_096
 """Number of addresses that are remembered; beyond it, those without a debt are forgotten."""
-_BURST_S = 1.0
+_BURST_S: Final = 1.0
 """Seconds of waste that are allowed at once. Honest contacts waste little, and a crowd of strangers begins together."""
-_DEBT_S_MAX = 1.5
+_DEBT_S_MAX: Final = 1.5
 """A debt is paid in this time at the latest: with `_RECOVERED_SHARE`, an address is muted for 2 s at a time, which is
 less than three periods of announcements, so that its link outlives it."""
-_RECOVERED_SHARE = 0.5
+_RECOVERED_SHARE: Final = 0.5
 """An address that was overdrawn is listened to again when it has this part of what it may waste. Muted and heard again
 a hundred times a second, a flood would cost more than what is read of it. Strangers are listened to while as much is
 left of what all may waste."""
-_STEP_SHARE = 0.9
+_STEP_SHARE: Final = 0.9
 """Part of its allowance that one step may cost an address."""
-_INNOCENT_SHARE = 0.9
+_INNOCENT_SHARE: Final = 0.9
 """Part of its allowance above which an address need not wait until others have paid."""
 
 

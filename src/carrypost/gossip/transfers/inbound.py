@@ -35,7 +35,7 @@ is counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import ForgeryError, LimitError, RemoteError
 from carrypost.gossip.interest.matcher import Matcher
@@ -226,7 +226,7 @@ def _nbytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-_DECLINE_AGAIN_US = 400_000
+_DECLINE_AGAIN_US: Final = 400_000
 """Time after which frames of a declined message show that the neighbour did not hear of it."""
 
 

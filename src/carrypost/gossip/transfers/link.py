@@ -23,7 +23,7 @@ epoch, and nobody who was removed learns anything.
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from carrypost.security.packets import PacketKeys
 
 
-_PREVIOUS_EVERY = 4
+_PREVIOUS_EVERY: Final = 4
 """Number of announcements of which one is sent under the key of the previous epoch, too."""
 
 
@@ -177,26 +177,26 @@ class ClosedNetwork:
         return b"" if self._sent % _PREVIOUS_EVERY else self.keys.older[0].id
 
 
-AMPLIFICATION_MAX = 3
+AMPLIFICATION_MAX: Final = 3
 """Bytes that may be sent to an address that is not proven, for each byte received from it (RFC 9000, section 8.1)."""
-_INTRODUCTIONS = (Announce, Profile, ProfileRequest)
+_INTRODUCTIONS: Final = (Announce, Profile, ProfileRequest)
 """Kinds that are sent to every neighbour that is heard; all others only after a contact has begun."""
-_BEFORE_USABLE = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
+_BEFORE_USABLE: Final = (Profile, ProfileRequest, Request, LinkState, LinkRecord)
 """Kinds that are accepted from a neighbour that does not list this host yet; a request that names this host is as good
 as a list. Frames about links are for all hosts in range, and count only later (`island`)."""
-_TOGETHER = frozenset((OpenParcel, OpenRelay, Relay))
+_TOGETHER: Final = frozenset((OpenParcel, OpenRelay, Relay))
 """Kinds that come in bursts: those of one datagram are handled together, after all other frames."""
-_UNDER_OLDER_KEYS = frozenset((
+_UNDER_OLDER_KEYS: Final = frozenset((
     Announce, Profile, ProfileRequest, Offer, Request, DescriptorPart, WholeDescriptor, HashList, Data,
     BlankData, StoredData, Ack, OpenParcel,
 ))  # fmt: skip
 """Kinds that are accepted under an older key of a closed network: those by which a charter is found and brought."""
-_AT_ONCE = 4
+_AT_ONCE: Final = 4
 """Frames between two looks at the work that they cause."""
 _ANSWERS_PER_S, _ANSWERS_BURST_S = 4.0, 25.0
 """Frames that a neighbour gets for the asking: the longest list of acknowledgements when a contact begins, then few. It
 bounds what is sent because of one neighbour, and not the work for it."""
-_FREE = 25
+_FREE: Final = 25
 """Answers that work counts as which a neighbour may begin free of charge: four times at once, then every 6 s."""
 
 

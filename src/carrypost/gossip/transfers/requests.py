@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -54,29 +54,29 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 
-_REQUEST_RETRY_US = 2_000_000
-_REQUEST_DOUBLINGS = 2
-_PATIENCE_US_MAX = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
-_REQUEST_TRIES = 4
-_UNSURE_TRIES = (2, 6)
+_REQUEST_RETRY_US: Final = 2_000_000
+_REQUEST_DOUBLINGS: Final = 2
+_PATIENCE_US_MAX: Final = _REQUEST_RETRY_US << _REQUEST_DOUBLINGS
+_REQUEST_TRIES: Final = 4
+_UNSURE_TRIES: Final = (2, 6)
 """Numbers of repetitions after which an old offer is given up: if the neighbour is idle, and in any case."""
-_GIVEN_UP_PART = 2
+_GIVEN_UP_PART: Final = 2
 """Fraction of `offers_open_max` that may be messages requested in vain; they are accepted should they come."""
-_TRIAL_WANTS = 1_024
+_TRIAL_WANTS: Final = 1_024
 """Offers of a neighbour that has brought nothing yet are not read beyond this many wants. An honest one is told of the
 first ones, and sends some, before it has offered more; else it repeats the offer."""
-_FEW_WANTS = 512
+_FEW_WANTS: Final = 512
 """With more wants than this, requests are not repeated sooner: repeating them costs more than a stranger may cause."""
-_REASK_US = 400_000
-_HOPELESS = 20
+_REASK_US: Final = 400_000
+_HOPELESS: Final = 20
 """Work for a message that was offered, requested several times and never sent (`gossip.transfers.accounts`)."""
-ENTRY = 2
+ENTRY: Final = 2
 """Work for one entry of an offer."""
-_HANDLE_BYTES = 6
-_LENGTH = attrgetter("length")
-_ACK_DELAY_US = 20_000
-_ACK_FRAMES = 32
-_ACK_UNASKED = 16
+_HANDLE_BYTES: Final = 6
+_LENGTH: Final = attrgetter("length")
+_ACK_DELAY_US: Final = 20_000
+_ACK_FRAMES: Final = 32
+_ACK_UNASKED: Final = 16
 """Number of unasked Parcels without a receipt that call for an acknowledgement."""
 
 
@@ -398,8 +398,8 @@ def _pieces(want: Want) -> int:
     return max(1, -(-want.entry.length // PIECE_BYTES))
 
 
-_LOOK_GAP_US = 1_000_000
-_LOOK_ENTRIES_MAX = 16_384
+_LOOK_GAP_US: Final = 1_000_000
+_LOOK_ENTRIES_MAX: Final = 16_384
 """Number of entries that are looked through at a time; the other links have their turn at the next look."""
 
 Candidate = tuple[int, int, "OfferEntry"]

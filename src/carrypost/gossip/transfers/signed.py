@@ -7,7 +7,7 @@ signature. Everything in between is signed with the author, under a separate dom
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Record = TypeVar("Record", AckRecord, LinkRecord)
 
-_KEY_BYTES = 32
+_KEY_BYTES: Final = 32
 _DOMAINS: dict[type, Domain] = {AckRecord: Domain.ACK_RECORD, LinkRecord: Domain.LINK_RECORD}
 _encode = msgspec.msgpack.Encoder().encode
 

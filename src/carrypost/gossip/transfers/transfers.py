@@ -16,7 +16,7 @@ path of larger ones (`Inbound.store_small`), in its place among the others.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import RemoteError
 from carrypost.gossip.timers import ACKNOWLEDGE, REQUEST_AGAIN
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from carrypost.model.ids import MessageId
 
 
-_BLANK = PayloadCodec.BLANK
-_LENGTH = attrgetter("descriptor.length")
-_UNASKED_BYTES_MAX = 2 * WINDOW_BYTES_MAX
+_BLANK: Final = PayloadCodec.BLANK
+_LENGTH: Final = attrgetter("descriptor.length")
+_UNASKED_BYTES_MAX: Final = 2 * WINDOW_BYTES_MAX
 """Most bytes that may come unasked between two reports, from a neighbour that does not know what this host lacks. Twice
 what may be on its way: where a link is slow, or others are pushed the same, a neighbour may believe some lost, or
 arrived, before this host reports."""
@@ -198,7 +198,7 @@ class Parcels:
         self._arrivals.whole(copies, receptions, link, serials)
 
 
-_ENTRY_BYTES = 25
+_ENTRY_BYTES: Final = 25
 """Largest size of an offer's entry without its id, in bytes."""
 
 

@@ -9,7 +9,7 @@ number of wants is bounded per link, and in all, too. Those that were requested 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.holdings.memories import Quota
 from carrypost.gossip.slots import mask_of
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import OfferEntry
     from carrypost.model.ids import MessageId
 
-CLOSED_MAX = 4096
-FRAGMENT_BYTES = 128
+CLOSED_MAX: Final = 4096
+FRAGMENT_BYTES: Final = 128
 """Approximate bytes of a stored fragment beside its body."""
-BLOCK_US = 30_000_000
+BLOCK_US: Final = 30_000_000
 """Time for which a message is not accepted from a neighbour that sent it wrong."""
-SHARE_BLOCK_US = 600_000_000
+SHARE_BLOCK_US: Final = 600_000_000
 """Time for which a message is not accepted from a neighbour that used up its share of the cache; or from any neighbour,
 if there is no room to remember its delivery."""
-PATIENCE_US = 20_000_000
+PATIENCE_US: Final = 20_000_000
 """Time for which a neighbour that was asked for a message, and sends none of it, keeps others from being asked."""
-LINK_SHARE = 8
+LINK_SHARE: Final = 8
 """One link may fill one part in this many of the buffers for unverified data."""
 
 _Buffer = tuple["Link", int, int]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable
 from operator import lt
-from typing import Any
+from typing import Any, Final
 
 from carrypost.config import Limits
 from carrypost.errors import DecodeError, LimitError
@@ -42,16 +42,17 @@ from carrypost.gossip.wire.pieces import HASH_BYTES
 from carrypost.model.descriptor import PIECE_BYTES
 from carrypost.model.ids import PREFIX_BYTES
 
-RECEIPT_BITMAP_BYTES_MAX = 32
+RECEIPT_BITMAP_BYTES_MAX: Final = 32
 """Bitmap of one neighbour's unasked Parcels in an announcement: the last 256 serials."""
-ACK_BITMAP_BYTES_MAX = 8_192
+ACK_BITMAP_BYTES_MAX: Final = 8_192
 """One acknowledgement covers at most 65,536 serials."""
-SUMMARY_PARTS_MAX = 1_024
+SUMMARY_PARTS_MAX: Final = 1_024
 """Number of parts of one list of a host's messages."""
-_CREATED_MASK, _CREATED_MAX = 2**54 - 1, 2**53
+_CREATED_MASK: Final = 2**54 - 1
+_CREATED_MAX: Final = 2**53
 """The part of a floor that is a time, and the latest time."""
-NAME_BYTES_MAX = 64
-FRAGMENT_BYTES_MIN = 64
+NAME_BYTES_MAX: Final = 64
+FRAGMENT_BYTES_MIN: Final = 64
 """Shortest fragments that a descriptor may declare."""
 
 
@@ -158,7 +159,7 @@ def _check_parcel(frame: f.Parcel, limits: Limits) -> None:
         raise LimitError(Refusal.LIMIT)
 
 
-_XORS = (1, ACK_PARTS, 1, 0)
+_XORS: Final = (1, ACK_PARTS, 1, 0)
 """Number of XORs in each round of comparing lists of acknowledgements."""
 
 

@@ -20,7 +20,7 @@ Frames whose payload is gone from the store are dropped, and reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -36,21 +36,23 @@ from carrypost.model.ids import MessageId
 from carrypost.security import packets
 from carrypost.security.sealing import open_payload
 
-MAGIC = b"CP"
-VERSION = 1
-FRAMES_MAX = 512
+MAGIC: Final = b"CP"
+VERSION: Final = 1
+FRAMES_MAX: Final = 512
 """Number of frames packed into one datagram; the default of `Limits.frames_max`."""
 
-_PREAMBLE = MAGIC + bytes((VERSION,))
-_OVERHEAD_SHORT, _OVERHEAD_LONG = len(_PREAMBLE) + 1, len(_PREAMBLE) + 3
+_PREAMBLE: Final = MAGIC + bytes((VERSION,))
+_OVERHEAD_SHORT: Final = len(_PREAMBLE) + 1
+_OVERHEAD_LONG: Final = len(_PREAMBLE) + 3
 # What msgpack calls fixarray, array 16 and 32, positive fixint, uint 8 to 64.
-_SHORT_ARRAY, _SHORT_ARRAY_MAX = 0x90, 15
-_ARRAY_WIDTHS = {0xDC: 2, 0xDD: 4}
-_SHORT_NUMBER_MAX = 0x7F
-_NUMBER_WIDTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+_SHORT_ARRAY: Final = 0x90
+_SHORT_ARRAY_MAX: Final = 15
+_ARRAY_WIDTHS: Final = {0xDC: 2, 0xDD: 4}
+_SHORT_NUMBER_MAX: Final = 0x7F
+_NUMBER_WIDTHS: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 # bin 8 to 32.
-_SHORT_BINARY = 0xC4
-_BINARY_WIDTHS = {_SHORT_BINARY: 1, 0xC5: 2, 0xC6: 4}
+_SHORT_BINARY: Final = 0xC4
+_BINARY_WIDTHS: Final = {_SHORT_BINARY: 1, 0xC5: 2, 0xC6: 4}
 
 
 def encode(frame: Frame) -> bytes:
@@ -309,7 +311,7 @@ def _long_head(view: memoryview) -> tuple[int, int]:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_RELAY = _datagram_head(1) + _encode(f.Relay(b"", 0))[:3]
+_RELAY: Final = _datagram_head(1) + _encode(f.Relay(b"", 0))[:3]
 """The first bytes, up to the length of the path, of every datagram with a single Relay."""
 _cutter = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _WIRE_FORMS: dict[type, Callable[[Any], WireFrame | msgspec.Raw]] = {
@@ -342,7 +344,7 @@ _KINDS: dict[object, _Kind] = {kind.__struct_config__.tag: _kind(kind) for kind 
 """By number: decoder, elements of the array, check, and True if there are structures inside."""
 
 
-_BLANK = PayloadCodec.BLANK
+_BLANK: Final = PayloadCodec.BLANK
 Read = Callable[[MessageId, int], bytes | None]
 """A function that returns a piece of a message; None if it is gone."""
 

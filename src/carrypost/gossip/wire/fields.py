@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from carrypost.model.ids import PREFIX_BYTES, MessageId, NodeId
 from carrypost.model.pattern import PROFILE_DIGEST_BYTES
 
-MESSAGE_ID_BYTES_MAX = 98
+MESSAGE_ID_BYTES_MAX: Final = 98
 """A plain id: a name of 64 bytes and two numbers of 16 digits."""
 
 # What stands in these annotations holds for frames that come from the wire, whatever `Limits` says;
@@ -30,7 +30,7 @@ NodeName = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=64)]
 NodePrefix = Annotated[bytes, msgspec.Meta(min_length=PREFIX_BYTES, max_length=PREFIX_BYTES)]
 ProfileDigest = Annotated[bytes, msgspec.Meta(min_length=PROFILE_DIGEST_BYTES, max_length=PROFILE_DIGEST_BYTES)]
 """Digest of an interest profile."""
-TOKEN_BYTES = 8
+TOKEN_BYTES: Final = 8
 Token = Annotated[bytes, msgspec.Meta(max_length=TOKEN_BYTES)]
 """8 bytes, or none."""
 MessageKey = Annotated[MessageId, msgspec.Meta(min_length=1, max_length=MESSAGE_ID_BYTES_MAX)]

@@ -28,7 +28,7 @@ host counts as having one ticket of each message, and no table.
 from __future__ import annotations
 
 from struct import Struct, pack, unpack
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import msgspec
 
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 
-ACKED_IDS_MAX = 32
+ACKED_IDS_MAX: Final = 32
 """Messages that one record may name."""
-ACK_PARTS = 64
+ACK_PARTS: Final = 64
 """Parts by which a list is compared, by the leading bits of fingerprints."""
-PATH_BYTES_MAX = 65 * PREFIX_BYTES
+PATH_BYTES_MAX: Final = 65 * PREFIX_BYTES
 """Of the longest path that any setting allows."""
-HEAD_BYTES = 8
+HEAD_BYTES: Final = 8
 """Of the prefix of a host and the stamp of what it says."""
-FINGERPRINT_BYTES = 8
+FINGERPRINT_BYTES: Final = 8
 """Of the fingerprint of a record or a message, and of an XOR over several."""
 
 
@@ -184,16 +184,16 @@ def unpacked(data: bytes) -> list[int]:
     return list(unpack(f">{len(data) // FINGERPRINT_BYTES}Q", data))
 
 
-CERTAIN = 1 << 15
+CERTAIN: Final = 1 << 15
 """The probability 1 in a table; the smallest one is 1."""
-KEY_BYTES = 8
+KEY_BYTES: Final = 8
 """Of the name of a node in a table: the first bytes of SHA-256 over its id."""
-_ENTRY = Struct(f">{KEY_BYTES}sH")
-ENTRY_BYTES = _ENTRY.size
-LEVEL_BYTES = ENTRY_BYTES - KEY_BYTES
-LISTED_MAX = 1_024
+_ENTRY: Final = Struct(f">{KEY_BYTES}sH")
+ENTRY_BYTES: Final = _ENTRY.size
+LEVEL_BYTES: Final = ENTRY_BYTES - KEY_BYTES
+LISTED_MAX: Final = 1_024
 """Messages in one list."""
-LOW_BITS = 10
+LOW_BITS: Final = 10
 """Bits of a short hash beyond those that number the list: two different messages look equal once in 1,024 lists."""
 
 

@@ -9,6 +9,7 @@ pieces are bitsets; on the wire they are little-endian bitmaps.
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 import msgspec
 import zstandard
@@ -19,13 +20,13 @@ from carrypost.model.descriptor import PIECE_BYTES, Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 from carrypost.security.sealing import Sealing, seal_payload
 
-HASH_BYTES = 32
-COMPRESS_BYTES_MIN = 128
+HASH_BYTES: Final = 32
+COMPRESS_BYTES_MIN: Final = 128
 """Below this a zstd frame gains nothing."""
-INFLATE_RATIO_MAX = 100
+INFLATE_RATIO_MAX: Final = 100
 """Largest ratio of the size of a payload to its length as sent."""
-_GAIN_MIN = 0.95
-_WINDOW_BYTES_MAX = 32 * 1024 * 1024
+_GAIN_MIN: Final = 0.95
+_WINDOW_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class Blank(msgspec.Struct, frozen=True):
