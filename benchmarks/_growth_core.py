@@ -126,10 +126,7 @@ def _outbox(size: int) -> tuple[Outbox, list[Job]]:
     """Return an outbox with this many messages of one frame each, all in flight."""
     outbox = Outbox(Timers(Schedule()), Settings.emulated().datagram_bytes, _WIDE)
     outbox.recovery.window.nbytes = _WIDE
-    jobs = [
-        Job(copy, 1, 0, b"", items=iter(PARCEL_ITEMS), left=1, parcel=True, nbytes=_FRAME_BYTES)
-        for copy in copies(size)
-    ]
+    jobs = [Job(copy, 1, 0, PARCEL_ITEMS, nbytes=_FRAME_BYTES) for copy in copies(size)]
     for job in jobs:
         outbox.add(job)
     assert len(outbox.send_parcels(1, 0)) == size

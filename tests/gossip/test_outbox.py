@@ -46,7 +46,7 @@ class Bench:
         descriptor = Descriptor("a", 1, self.number, 0, None, "news", size, size, PayloadCodec.BLANK, b"", 1_024)
         copy = self.cache.admit(descriptor, nbytes=size, privilege=0, interesting=True, held=(1 << pieces) - 1, now=0)
         assert isinstance(copy, Copy)
-        job = Job(copy, (1 << pieces) - 1, level, b"")
+        job = Job(copy, (1 << pieces) - 1, level)
         job.plan(MTU, random.Random(1), skip_preamble=False)
         self.outbox.add(job)
         return job
@@ -110,7 +110,7 @@ def test_a_job_plans_the_fragments_of_the_pieces_that_are_wanted(wanted: int, le
     descriptor = Descriptor("a", 1, 1, 0, None, "news", length, length, PayloadCodec.BLANK, b"", 1_024)
     copy = Bench().cache.admit(descriptor, nbytes=length, privilege=0, interesting=True, held=0b1111, now=0)
     assert isinstance(copy, Copy)
-    job = Job(copy, wanted, 0, b"")
+    job = Job(copy, wanted, 0)
     job.plan(MTU, random.Random(1), skip_preamble=True)
     items = list(job.items)
     assert job.left == len(items)

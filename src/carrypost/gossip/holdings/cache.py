@@ -148,7 +148,7 @@ class Tenants:
         return released
 
 
-_ENDED_MAX = 32
+_ENDED_MAX: Final = 32
 """Number of slots of expired copies that are freed together."""
 
 
@@ -516,7 +516,7 @@ class CopyState(enum.Enum):
     """No copy, for lack of room; not requested until there is room."""
 
 
-_HELD_BY = (
+_HELD_BY: Final = (
     (PUBLISHING, CopyState.UNSENT),
     (ORDER, CopyState.WAITING),
     (DELIVERIES, CopyState.PINNED),

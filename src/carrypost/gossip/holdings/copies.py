@@ -7,7 +7,7 @@ that left, in `gossip.holdings.cache`.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -16,12 +16,14 @@ from carrypost.model.address import CIRCLE
 from carrypost.model.descriptor import Descriptor, PayloadCodec, decode, destination_of
 from carrypost.model.ids import MessageId, NodeId
 
-DELIVERED, CLAIMED = 1, 2
-"""Flags: the copy was delivered to the application; a subscription of messaging has, or had, a claim to it."""
+DELIVERED: Final = 1
+"""Flag: the copy was delivered to the application."""
+CLAIMED: Final = 2
+"""Flag: a subscription of messaging has, or had, a claim to the copy."""
 
-
-SERIAL_SHIFT, DEADLINE_SHIFT = 32, 96
-"""An `expiry` has the slot in its lowest bits, then the serial, then the deadline."""
+# An `expiry` has the slot in its lowest bits, then the serial, then the deadline.
+SERIAL_SHIFT: Final = 32
+DEADLINE_SHIFT: Final = 96
 
 
 def deadline_of(expiry: int) -> int:
@@ -135,7 +137,7 @@ class Memory(Copy, eq=False, gc=False):
         return destination_of(self.wire)
 
 
-_FORGOTTEN = Descriptor("", 0, 0, 0, None, "", 0, 0, PayloadCodec.BLANK, b"", 64)
+_FORGOTTEN: Final = Descriptor("", 0, 0, 0, None, "", 0, 0, PayloadCodec.BLANK, b"", 64)
 
 Newcomer = tuple[Descriptor, int, int, int]
 """A descriptor, its privilege, hops and age in milliseconds."""

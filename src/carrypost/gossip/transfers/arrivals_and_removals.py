@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from carrypost.gossip.holdings.cache import ORDER
 from carrypost.gossip.holdings.copies import Copy
@@ -90,8 +90,8 @@ class Removals:
                 outbox.cancel(copy.slot)
 
 
-_HERE = attrgetter("here")
-_FRESH_MAX = 8
+_HERE: Final = attrgetter("here")
+_FRESH_MAX: Final = 8
 """If more than this arrive in one step it is a burst, which is offered: the neighbours of its sender may get it,
 too."""
 
@@ -106,17 +106,20 @@ class Arrival(NamedTuple):
     """Serial of the giver's unasked Parcel; None: it was requested."""
 
 
-class News(NamedTuple):
+class News:
     """The arrivals of one step."""
 
-    whole: bool
-    """True if messages became whole."""
-    grown: bool
-    """True if other messages got another piece."""
-    fresh: Sequence[Arrival]
-    """The messages that became whole, if they are few."""
-    unasked: bool
-    """True if some of them were not requested."""
+    __slots__ = ("fresh", "grown", "unasked", "whole")
+
+    def __init__(self, fresh: Sequence[Arrival], *, whole: bool, grown: bool, unasked: bool) -> None:
+        self.fresh = fresh
+        """The messages that became whole, if they are few."""
+        self.whole = whole
+        """True if messages became whole."""
+        self.grown = grown
+        """True if other messages got another piece."""
+        self.unasked = unasked
+        """True if some of them were not requested."""
 
 
 class Arrivals:
@@ -138,7 +141,8 @@ class Arrivals:
     def pop_news(self) -> News:
         """Return what arrived since the last call."""
         few = self._count <= self._fresh_max
-        news = News(self._count > 0, self._grown, self._fresh if few else (), self._unasked)
+        fresh = self._fresh if few else ()
+        news = News(fresh, whole=self._count > 0, grown=self._grown, unasked=self._unasked)
         self._count, self._fresh = 0, []
         self._grown = self._unasked = self.news = False
         return news
@@ -176,8 +180,8 @@ class Arrivals:
         link.work.credit(MESSAGE * sum(map(_HERE, copies)))
         self._holdings.keep(copies)
         if delivered is not copies:
-            arrived = {copy.slot for copy in copies}
-            held_back = [copy for copy in delivered if copy.slot not in arrived]
+            arrived = set(copies)
+            held_back = [copy for copy in delivered if copy not in arrived]
             self._holdings.keep(held_back)
 
 

@@ -20,8 +20,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.errors import LimitError
 from carrypost.gossip.wire.checks import RECEIPT_BITMAP_BYTES_MAX
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 
-_WINDOW = 4096
-_SLACK = 64
+_WINDOW: Final = 4096
+_SLACK: Final = 64
 """Room for serials that the first one heard has overtaken."""
-_NOWHERE = -(2**62)
+_NOWHERE: Final = -(2**62)
 
 
 class AckTracker:
@@ -98,35 +97,39 @@ class AckTracker:
         return ack
 
 
-_UNASKED_SLACK = 16
+_UNASKED_SLACK: Final = 16
 """Room for unasked Parcels that the first one heard has overtaken."""
 
 
-@dataclass(eq=False, slots=True)
 class Want:
     """One message that one neighbour offers and this host would like."""
 
-    entry: OfferEntry
-    requested: int = 0
-    """Bitset of the pieces that were requested here and have not arrived."""
-    asked_us: int = 0
-    """Time at which the pieces were requested, or at which some of them last arrived."""
-    tries: int = 0
-    unasked: int | None = None
-    """Serial of the unasked Parcel that is being processed."""
-    unsure: bool = False
-    """True if it was offered a while ago: the neighbour may have evicted it, and then does not answer."""
-    descriptor: Descriptor | None = None
-    hashes: bytes = b""
-    interesting: bool = False
-    hops: int = 0
-    age_ms: int = 0
-    reset: bool = False
-    """True if its parts were dropped for lack of room. Fragments are useless until the descriptor arrives again."""
-    fragments: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    """Fragments of pieces that are not whole, or wait for the hash list: by piece, and by number in it."""
-    hash_parts: dict[int, bytes] = field(default_factory=dict)
-    """Parts of the hash list by their first piece, until it is whole."""
+    __slots__ = (
+        "age_ms", "asked_us", "descriptor", "entry", "fragments", "hash_parts", "hashes", "hops", "interesting",
+        "requested", "reset", "tries", "unasked", "unsure",
+    )  # fmt: skip
+
+    def __init__(self, entry: OfferEntry) -> None:
+        self.entry = entry
+        self.requested = 0
+        """Bitset of the pieces that were requested here and have not arrived."""
+        self.asked_us = 0
+        """Time at which the pieces were requested, or at which some of them last arrived."""
+        self.tries = 0
+        self.unasked: int | None = None
+        """Serial of the unasked Parcel that is being processed."""
+        self.unsure = False
+        """True if it was offered a while ago: the neighbour may have evicted it, and then does not answer."""
+        self.descriptor: Descriptor | None = None
+        self.hashes = b""
+        self.interesting = False
+        self.hops = self.age_ms = 0
+        self.reset = False
+        """True if its parts were dropped for lack of room. Fragments are useless until the descriptor arrives again."""
+        self.fragments: dict[int, dict[int, bytes]] = {}
+        """Fragments of pieces that are not whole, or wait for the hash list: by piece, and by number in it."""
+        self.hash_parts: dict[int, bytes] = {}
+        """Parts of the hash list by their first piece, until it is whole."""
 
     def clear(self) -> None:
         """Drop everything that arrived, and begin again with the descriptor."""
@@ -176,11 +179,11 @@ class Inbox:
         self.unasked_bytes = 0
 
 
-PARTS_MAX = 256
+PARTS_MAX: Final = 256
 """Number of parts of one thing."""
-OPEN_MAX = 1024
+OPEN_MAX: Final = 1024
 """Number of parts of all things."""
-_PART_BYTES = 128
+_PART_BYTES: Final = 128
 """Approximate bytes of a part beside its body."""
 
 

@@ -111,10 +111,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import count, takewhile
 from operator import attrgetter
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from carrypost.gossip.slots import bits
 from carrypost.gossip.timers import DECLARE_LOST, Timers
@@ -125,13 +124,13 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Receipt
 
 
-INITIAL_WINDOW_BYTES = 16 * 1024
+INITIAL_WINDOW_BYTES: Final = 16 * 1024
 """Slightly more than the ten datagrams of RFC 6928 and RFC 9002 §7.2. Without loss, 4 KiB give 758 kB/s instead of 893;
 64 KiB give 980, but all of it would be one burst, to a neighbour of which nothing is known."""
-_DATAGRAMS_MIN = 2
+_DATAGRAMS_MIN: Final = 2
 """As in RFC 9002 §7.2. At 20 % loss, one datagram gives 21 kB/s instead of 25, since every loss of the only frame costs
 a timeout."""
-_REDUCTION = 0.7
+_REDUCTION: Final = 0.7
 """CUBIC's (RFC 9438 §4.6), since radio links lose datagrams without being congested. NewReno halves the window, and
 gives 186 kB/s instead of 319 at 1 % loss; 0.85 gives 461, but yields to others too slowly where the link is
 congested."""
@@ -172,21 +171,21 @@ class CongestionWindow:
         self.nbytes = float(self._min)
 
 
-_TIMEOUT_START_US = 1_000_000
+_TIMEOUT_START_US: Final = 1_000_000
 """RFC 6298 §2.1."""
-_TIMEOUT_MIN_US = 100_000
+_TIMEOUT_MIN_US: Final = 100_000
 """Five times the delay that an acknowledgement may have. The whole second of RFC 6298 §2.4 gives 9 kB/s instead of 25
 at 20 % loss (on the link that is described above)."""
-_TIMEOUT_MAX_US = 300_000_000
+_TIMEOUT_MAX_US: Final = 300_000_000
 # Sixteen seconds without a measurement, four with one: see "Backing off" above.
-_BACKOFF_BLIND_US = 16_000_000
-_BACKOFF_US = 4_000_000
-_ANSWER_MIN_US = 500_000
+_BACKOFF_BLIND_US: Final = 16_000_000
+_BACKOFF_US: Final = 4_000_000
+_ANSWER_MIN_US: Final = 500_000
 """A short question waits its turn behind bursts of both sides, and its answer as well."""
-_ANSWER_DOUBLINGS = 6
-_TRIES = 12
+_ANSWER_DOUBLINGS: Final = 6
+_TRIES: Final = 12
 """Number of attempts within the patience. Since the first wait may be longer, ten of them fit."""
-_EXPECTED_FACTOR = 3
+_EXPECTED_FACTOR: Final = 3
 """A round trip, and twice that for its variation: what RFC 6298 makes of a first measurement."""
 
 
@@ -248,16 +247,16 @@ class Timeout:
         return min(answer_us, max(_BACKOFF_US, 2 * self._known_us)) if self._known_us else answer_us
 
 
-PACKET_THRESHOLD = 3
+PACKET_THRESHOLD: Final = 3
 """kPacketThreshold of RFC 9002 §6.1.1, and the three duplicate acknowledgements of RFC 5681. Where nothing is reordered
 it hardly matters: 2 and 5 make as many kB/s as 3, within 4 %."""
-_LOST_MAX = 4096
+_LOST_MAX: Final = 4096
 """Number of lost frames that may still be acknowledged: as many serials as a receiver looks back
 (`AckTracker`)."""
 
-_STALE_SLACK = 64
+_STALE_SLACK: Final = 64
 """Serials no longer in flight are swept out when there are this many more than twice those in flight."""
-_NBYTES = attrgetter("nbytes")
+_NBYTES: Final = attrgetter("nbytes")
 
 Content = TypeVar("Content")
 
@@ -511,16 +510,17 @@ def _chosen(serials: Iterable[int], base: int, bitmap: int) -> list[int]:
     )
 
 
-@dataclass(eq=False, slots=True)
 class Push:
     """One message that went to the neighbour unasked."""
 
-    slot: int
-    nbytes: int
-    """Bytes on their way from this host; 0 if another host sent it."""
-    since_us: int
-    overtaken: int = 0
-    """Number of confirmed pushes that were sent later."""
+    __slots__ = ("nbytes", "overtaken", "since_us", "slot")
+
+    def __init__(self, slot: int, nbytes: int, since_us: int) -> None:
+        self.slot, self.since_us = slot, since_us
+        self.nbytes = nbytes
+        """Bytes on their way from this host; 0 if another host sent it."""
+        self.overtaken = 0
+        """Number of confirmed pushes that were sent later."""
 
 
 class Unconfirmed:

@@ -35,9 +35,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from carrypost.gossip.holdings.copies import Copy
 from carrypost.gossip.slots import bits, mask_of
@@ -116,64 +115,80 @@ class Retransmissions(Generic[J, I]):
             del self._items[job]
 
 
-DESCRIPTOR, HASHES, FRAGMENT, SMALL, PARCEL = range(5)
-_PREAMBLE = (DESCRIPTOR, HASHES)
+DESCRIPTOR: Final = 0
+HASHES: Final = 1
+FRAGMENT: Final = 2
+SMALL: Final = 3
+PARCEL: Final = 4
+_PREAMBLE: Final = (DESCRIPTOR, HASHES)
 Item = tuple[int, int]
 """(DESCRIPTOR, part), (HASHES, first piece), (FRAGMENT, index), or a small message under one serial, as two frames or,
 if a datagram can hold it, as one."""
 SMALL_ITEMS: tuple[Item, ...] = ((SMALL, 0),)
 THE_PARCEL: Item = (PARCEL, 0)
 PARCEL_ITEMS: tuple[Item, ...] = (THE_PARCEL,)
-SMALL_HEADER_BYTES = 46
+SMALL_HEADER_BYTES: Final = 46
 """Largest overhead of a small message beside its descriptor and its payload, in bytes."""
 
-_PREAMBLE_KNOWN_US = 1_000_000
-_PREAMBLES_KNOWN_MAX = 64
-TIMEOUTS_DOUBTFUL = 2
+_PREAMBLE_KNOWN_US: Final = 1_000_000
+_PREAMBLES_KNOWN_MAX: Final = 64
+TIMEOUTS_DOUBTFUL: Final = 2
 """Number of timeouts in a row after which the neighbour may have forgotten what it acknowledged: one is mostly mere
 loss."""
-FRAME_ROOM = 64
+FRAME_ROOM: Final = 64
 """Bytes of a datagram reserved for the headers of frame and datagram around a body."""
-PARCEL_GAIN = FRAME_ROOM - 8
+PARCEL_GAIN: Final = FRAME_ROOM - 8
 """A parcel, whose header is counted already, needs room for the header of the datagram only."""
-_NOTHING: Iterator[Item] = iter(())
 
 
-@dataclass(eq=False, slots=True)
 class Job:
     """One message on its way to one neighbour."""
 
-    copy: Copy
-    wanted: int
-    """Bitset of the pieces to send."""
-    level: int
-    hashes: bytes
-    whole: bool = True
-    """True if all pieces were here when they were requested."""
-    more: int = 0
-    """Bitset of pieces that arrived here, and were requested, while the others were on their way."""
-    items: Iterator[Item] = _NOTHING
-    """Items that have not been sent yet."""
-    left: int = 0
-    """Number of these items."""
-    begun: bool = False
-    """True once an item was sent."""
-    exhausted: bool = False
-    """True once every item was sent at least once, or will not be sent any more."""
-    parcel: bool = False
-    """True if the whole message is one frame; reset if that frame turns out to be too long."""
-    nbytes: int = 0
-    """Approximate size of that frame."""
-    unasked: bool = False
-    """True if the neighbour did not request it: it accepts it as one frame only."""
-    preamble: tuple[Item, ...] = ()
-    """Descriptor and hash list of a message in fragments, which the neighbour cannot use without them."""
-    preamble_skipped: bool = False
-    """True if the preamble is left out because the neighbour was sent it a moment ago."""
-    in_flight: set[int] = field(default_factory=set)
-    """Serials of the frames of this job that are in flight."""
-    followers: tuple[tuple[Outbox, Job], ...] = ()
-    """The same message for other neighbours, served by the same broadcast frames."""
+    __slots__ = (
+        "begun", "copy", "exhausted", "followers", "hashes", "in_flight", "items", "left", "level", "more", "nbytes",
+        "parcel", "preamble", "preamble_skipped", "unasked", "wanted", "whole",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        copy: Copy,
+        wanted: int,
+        level: int,
+        items: Sequence[Item] = (),
+        *,
+        hashes: bytes = b"",
+        whole: bool = True,
+        nbytes: int = 0,
+    ) -> None:
+        """Make a job of these items; `nbytes`: the approximate size of the one frame that the whole message is."""
+        self.copy, self.level, self.hashes = copy, level, hashes
+        self.wanted = wanted
+        """Bitset of the pieces to send."""
+        self.whole = whole
+        """True if all pieces were here when they were requested."""
+        self.more = 0
+        """Bitset of pieces that arrived here, and were requested, while the others were on their way."""
+        self.items = iter(items)
+        """Items that have not been sent yet."""
+        self.left = len(items)
+        """Number of these items."""
+        self.begun = False
+        """True once an item was sent."""
+        self.exhausted = False
+        """True once every item was sent at least once, or will not be sent any more."""
+        self.parcel = nbytes > 0
+        """True if the whole message is one frame; reset if that frame turns out to be too long."""
+        self.nbytes = nbytes
+        self.unasked = False
+        """True if the neighbour did not request it: it accepts it as one frame only."""
+        self.preamble: tuple[Item, ...] = ()
+        """Descriptor and hash list of a message in fragments, which the neighbour cannot use without them."""
+        self.preamble_skipped = False
+        """True if the preamble is left out because the neighbour was sent it a moment ago."""
+        self.in_flight: set[int] = set()
+        """Serials of the frames of this job that are in flight."""
+        self.followers: tuple[tuple[Outbox, Job], ...] = ()
+        """The same message for other neighbours, served by the same broadcast frames."""
 
     def plan(self, body_bytes_max: int, rng: Random, *, skip_preamble: bool) -> None:
         """Plan a message in fragments, after the preamble that vouches for them, unless the neighbour has that.

@@ -16,7 +16,7 @@ sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Ack, Receipt, Request
 
 
-HOPS_MAX = 255
-AGE_MS_MAX = 2**40
-_BLANK = PayloadCodec.BLANK
-_DATA_HEADER_BYTES = 20
-_DESCRIPTOR_HEADER_BYTES = 26
+HOPS_MAX: Final = 255
+AGE_MS_MAX: Final = 2**40
+_BLANK: Final = PayloadCodec.BLANK
+_DATA_HEADER_BYTES: Final = 20
+_DESCRIPTOR_HEADER_BYTES: Final = 26
 
 Unit = tuple[Frame, ...]
 """The frames under one serial: a single frame, or the descriptor and the payload of a small message."""
@@ -76,10 +76,10 @@ class BurstBuilder:
             if nbytes <= body_bytes_max + ob.PARCEL_GAIN or (
                 nbytes <= link.parcel_bytes_max and len(descriptor.wire) <= body_bytes_max
             ):
-                return Job(copy, wanted, level, b"", items=iter(ob.PARCEL_ITEMS), left=1, parcel=True, nbytes=nbytes)
+                return Job(copy, wanted, level, ob.PARCEL_ITEMS, nbytes=nbytes)
             if len(descriptor.wire) <= body_bytes_max:
-                return Job(copy, wanted, level, b"", items=iter(ob.SMALL_ITEMS), left=1)
-        job = Job(copy, wanted, level, self._holdings.hashes(copy), copy.whole)
+                return Job(copy, wanted, level, ob.SMALL_ITEMS)
+        job = Job(copy, wanted, level, hashes=self._holdings.hashes(copy), whole=copy.whole)
         job.plan(body_bytes_max, self._rng, skip_preamble=skip_preamble)
         return job
 
@@ -270,9 +270,9 @@ def _passed_on(copy: Copy, now: int) -> tuple[int, int]:
     return hops, age_ms
 
 
-WINDOW_BYTES_MAX = 32 * 1024
+WINDOW_BYTES_MAX: Final = 32 * 1024
 """Bytes that may be on their way to a neighbour, requested or not, for anything to be pushed to it."""
-_ON_ITS_WAY_US = 100_000
+_ON_ITS_WAY_US: Final = 100_000
 """Time within which an announcement may have crossed a push."""
 
 
@@ -362,13 +362,13 @@ class Pushes:
         return watched
 
 
-_AGAIN_BYTES = 16
+_AGAIN_BYTES: Final = 16
 """Number of bytes sent to the same neighbour again that make one unit of work (`gossip.transfers.accounts`)."""
-_BITMAP_BYTES = 64
+_BITMAP_BYTES: Final = 64
 """Number of bytes of an acknowledgement that make one."""
-_WANTED = 256
+_WANTED: Final = 256
 """Added to the level of messages that the neighbour wants for itself: they go before those that it would carry."""
-GIVEN_MAX = 2048
+GIVEN_MAX: Final = 2048
 """Number of messages that may wait for a neighbour that did not request them; the rest is offered."""
 
 
