@@ -49,7 +49,7 @@ from carrypost.emu.engine.applications import DeliveredMessage as Delivery
 from carrypost.emu.engine.loop import DeadlockError, TimeLimitError, VirtualLoop, run
 from carrypost.emu.engine.network import NetworkOptions, Watcher
 from carrypost.emu.engine.radio import LinkModel, Traffic
-from carrypost.emu.recorder import RecordFile
+from carrypost.emu.engine.recorder import RecordFile
 from carrypost.errors import JMSException, ListenerException, RunawayError, StateError
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.jms.connection import Connection

@@ -9,8 +9,8 @@ from carrypost.config import Settings
 from carrypost.emu.engine.applications import InboxApplication
 from carrypost.emu.engine.driver import EmulatedClock, EmulatedDriver, Environment
 from carrypost.emu.engine.radio import Radio
+from carrypost.emu.engine.recorder import Recorder
 from carrypost.emu.engine.scheduler import Scheduler
-from carrypost.emu.recorder import Recorder
 from carrypost.log.events import Event, NeighbourDown, NeighbourUp, Refused
 from carrypost.log.journal import SEEN
 from carrypost.log.record import Record

@@ -17,9 +17,10 @@ from carrypost.gossip.holdings import recipients
 from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.holdings.memories import Purged
 from carrypost.gossip.holdings.recipients import Recipients
+from carrypost.gossip.outputs import Journal
 from carrypost.gossip.transfers.arrivals_and_removals import strike
 from carrypost.log.events import Dropped, Reason
-from carrypost.log.journal import STRUCK, Journal
+from carrypost.log.journal import STRUCK
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from carrypost.gossip.outputs import Journal, Retractable
 from carrypost.log.events import Delivered, Delivery, Event, Handed, Stored
-from carrypost.log.journal import Durability, Journal, Key, Retractable
+from carrypost.log.journal import Durability, Key
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.ids import MessageId
 

@@ -11,9 +11,9 @@ import pytest
 from tests.support import hostile
 
 from carrypost.errors import LocalError, StateError
+from carrypost.gossip.outputs import Journal, Retractable
 from carrypost.gossip.wire.frames import Offer, OfferEntry
 from carrypost.log import events
-from carrypost.log.journal import Journal, Retractable
 from carrypost.model.ids import MessageId, NodeId, node_prefix
 from carrypost.overlay.legs import LegArrivals, LegArrived
 from carrypost.security.identity import Identity

@@ -11,8 +11,9 @@ import pytest
 from tests.support.examples import soaked
 
 from carrypost.errors import LocalError, ResourceAllocationException
+from carrypost.gossip.outputs import Journal
 from carrypost.log.events import Event
-from carrypost.log.journal import MESSAGE, Batch, Durability, Journal, StoredMessage
+from carrypost.log.journal import MESSAGE, Batch, Durability, StoredMessage
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId, node_prefix

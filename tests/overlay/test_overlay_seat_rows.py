@@ -8,7 +8,8 @@ import pytest
 from tests.support.histories import Histories
 
 from carrypost.application.ledger import KnownRows
-from carrypost.log.journal import Journal, Key, Value
+from carrypost.gossip.outputs import Journal
+from carrypost.log.journal import Key, Value
 from carrypost.overlay.processing import PART_BYTES, SeatRow, SeatRows
 
 NAME = b"S" + bytes(16)

@@ -21,7 +21,7 @@ from carrypost.model.times import NEVER
 
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.log.journal import Journal
+    from carrypost.gossip.outputs import Journal
 
 
 class Ledger:

@@ -36,7 +36,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
@@ -47,11 +47,12 @@ from carrypost.model.times import NEVER
 if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.holdings import Holdings
+    from carrypost.gossip.outputs import Journal
     from carrypost.gossip.transfers.link import Link
     from carrypost.gossip.wire.frames import Frame
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.log.events import Reason
-    from carrypost.log.journal import Journal, Key, Value
+    from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
 
@@ -302,7 +303,7 @@ class Part:
         """Handle copies that left the cache."""
 
 
-_DUE_US = attrgetter("due_us")
+_DUE_US: Final = attrgetter("due_us")
 
 
 # Cached by the classes, as by `Layer`: thousands of hosts have the same parts.

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from carrypost.config import Limits, Settings
     from carrypost.gossip.holdings.holdings import Holdings
     from carrypost.gossip.interest.own_interests import OwnInterests
-    from carrypost.gossip.outputs import Outputs
+    from carrypost.gossip.outputs import Journal, Outputs
     from carrypost.gossip.transfers.link import HostContext
-    from carrypost.log.journal import Journal
     from carrypost.messaging.commands import Subscribe
     from carrypost.messaging.state import Subscription
     from carrypost.model.ids import MessageId, NodeId

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.outputs import Journal
     from carrypost.gossip.transfers.link import HostContext
-    from carrypost.log.journal import Journal
     from carrypost.overlay.topology import Topology
 
 _AGAIN_US = 5_000_000

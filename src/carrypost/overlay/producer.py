@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from carrypost.application.ledger import Ledger
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.gossip.outputs import Journal
     from carrypost.gossip.transfers.link import HostContext
-    from carrypost.log.journal import Journal
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.clients import ClientManager

@@ -31,9 +31,9 @@ from carrypost.emu.engine.applications import DeliveredMessage, InboxApplication
 from carrypost.emu.engine.driver import EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.loop import VirtualLoop
 from carrypost.emu.engine.radio import LinkModel, Radio, Traffic
+from carrypost.emu.engine.recorder import Recorder, RecordFile
 from carrypost.emu.engine.samples import OverlayOf
 from carrypost.emu.engine.scheduler import Phase, Scheduler
-from carrypost.emu.recorder import Recorder, RecordFile
 from carrypost.errors import LocalError, StateError
 from carrypost.gossip.wire.frames import Frame
 from carrypost.gossip.wire.pieces import Blank

@@ -19,16 +19,16 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from carrypost.chance import stream
 from carrypost.emu.engine.applications import EmulatedQueue, Publication, QueueConsumers, WorkloadApplication
 from carrypost.emu.engine.driver import Application, Disk, EmulatedClock, EmulatedDriver, Environment, NodeState
 from carrypost.emu.engine.radio import LinkModel, Radio
+from carrypost.emu.engine.recorder import Recorder
 from carrypost.emu.engine.samples import DeliveryPaths, OverlaySampler, Sampler
 from carrypost.emu.engine.scheduler import Phase, Scheduler
 from carrypost.emu.inputs import Inputs
-from carrypost.emu.recorder import Recorder
 from carrypost.emu.scenario import Scenario
 from carrypost.emu.scenario_tables import FaultsTable
 from carrypost.errors import OrderError, StateError
@@ -46,7 +46,7 @@ from carrypost.traces.contacts import Contact, Presence, clipped
 from carrypost.traces.csvfiles import HEARD
 from carrypost.version import __version__
 
-HOUR_US = 3_600 * MICROSECONDS
+HOUR_US: Final = 3_600 * MICROSECONDS
 LEAVE, AWAY, SUSPEND, CRASH, CRASH_LOST = "leave", "away", "suspend", "crash", "crash-lost"
 DISK_FULL, CLOCK_STEP = "disk-full", "clock-step"
 
@@ -239,9 +239,9 @@ class KnownLinks:
         return self._names[origin]
 
 
-_LAST = "\U0010ffff"
+_LAST: Final = "\U0010ffff"
 """Sorts behind the name of every node."""
-_INSTANT_STEPS_MAX = 10_000_000
+_INSTANT_STEPS_MAX: Final = 10_000_000
 
 
 MakeApplication = Callable[[Sequence[str], Callable[[EmulatedDriver, Event], None]], Application]

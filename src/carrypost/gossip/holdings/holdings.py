@@ -8,7 +8,7 @@ well: that it was delivered, and that this was confirmed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from carrypost.gossip.holdings.cache import ISLAND, QUEUES, RECIPIENTS, Cache
 from carrypost.gossip.holdings.copies import CLAIMED, DELIVERED
@@ -31,18 +31,19 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.holdings.copies import Copy, Newcomer
     from carrypost.gossip.holdings.eviction import Ranking
-    from carrypost.log.journal import Journal, Key, Value
+    from carrypost.gossip.outputs import Journal
+    from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.descriptor_values import Privilege
     from carrypost.model.headers import Headers
     from carrypost.model.ids import MessageId, NodeId
 
-_HANDLE_BASE_MAX = 2**24
-_REMINDERS_MAX = 64
+_HANDLE_BASE_MAX: Final = 2**24
+_REMINDERS_MAX: Final = 64
 """Number of reminders that are processed in one step."""
-_BLANK = PayloadCodec.BLANK
-_FORGOTTEN = (Reason.PAYLOAD_GONE, Reason.INCOMPLETE)
-_NORMAL = Durability.NORMAL
+_BLANK: Final = PayloadCodec.BLANK
+_FORGOTTEN: Final = (Reason.PAYLOAD_GONE, Reason.INCOMPLETE)
+_NORMAL: Final = Durability.NORMAL
 
 
 class Holdings(HostTime):

@@ -53,7 +53,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -67,11 +67,11 @@ from carrypost.model.ids import MessageId
 from carrypost.model.times import MICROSECONDS, NEVER
 
 if TYPE_CHECKING:
-    from carrypost.log.journal import Journal
+    from carrypost.gossip.outputs import Journal
     from carrypost.model.ids import NodeId
 
 
-_STALE_SLACK = 64
+_STALE_SLACK: Final = 64
 """Stale entries are swept out when there are this many entries more than twice the copies."""
 
 
@@ -173,9 +173,9 @@ class Quota:
         return self.count < self._common or (own < self._share and self.count < self._most)
 
 
-_INVITED_MIN = 256
+_INVITED_MIN: Final = 256
 """Fewest declined messages that may be offered again after a review; if there are more places, as many as those."""
-_INVITE_SCAN = 4096
+_INVITE_SCAN: Final = 4096
 """Number of remembered copies that are examined at a time."""
 
 
@@ -395,9 +395,9 @@ def _is_delivered(copy: Copy) -> bool:
     return bool(copy.given) and not copy.own and deadline_of(copy.expiry) != NEVER
 
 
-SLACK_US_MAX = 7 * 24 * 3_600 * MICROSECONDS
+SLACK_US_MAX: Final = 7 * 24 * 3_600 * MICROSECONDS
 """Longest time for which ids outlive their deadlines: a clock that is wrong by more than that is noticed."""
-_OUTLIVED_SWEEP_US = 60 * MICROSECONDS
+_OUTLIVED_SWEEP_US: Final = 60 * MICROSECONDS
 
 
 class Outlived:
@@ -445,11 +445,11 @@ class Outlived:
             journal.delete((SEEN, message, 0))
 
 
-PURGED_IDS_MAX = 65_536
+PURGED_IDS_MAX: Final = 65_536
 """Number of ids in all, about 10 MB; beyond it, all ids of the node heard from least recently are forgotten."""
-PURGED_NODE_IDS_MAX = 8_192
+PURGED_NODE_IDS_MAX: Final = 8_192
 """Number of ids of one node, its latest ones: eight nodes that purge without end fill the memory."""
-_PURGED_SWEEP_US = 60_000_000
+_PURGED_SWEEP_US: Final = 60_000_000
 """Least time between two sweeps. Notices that end one by one would otherwise cause a scan of all ids each."""
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.holdings.memories import Purged
-    from carrypost.log.journal import Journal
+    from carrypost.gossip.outputs import Journal
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId, NodeId
 
