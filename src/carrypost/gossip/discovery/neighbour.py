@@ -38,10 +38,11 @@ first to the last. So a node that heard one stamp can check all later ones, and 
 from __future__ import annotations
 
 import enum
+import functools
 import hashlib
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from carrypost.gossip.timers import FORGET, PROVE
 from carrypost.gossip.transfers.link import GIVER
@@ -60,12 +61,14 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.frames import Announce
 
 
-SERIES = 256
+SERIES: Final = 256
 """Number of stamps in a series. A longer series takes more time to make, and a shorter one needs proofs more often."""
-MISSED_MAX = 32
+MISSED_MAX: Final = 32
 """Number of announcements that may be lost in a row before a proof is needed: checking takes a hash for each."""
 
 
+# Remembered, because an emulation has all nodes that hear an announcement, and check it, in one process.
+@functools.lru_cache(maxsize=1_024)
 def stamp_before(stamp: bytes, steps: int = 1) -> bytes:
     """Return the stamp of the announcement that many places before the one that has this stamp."""
     for _ in range(steps):
@@ -83,13 +86,17 @@ class Series(NamedTuple):
 
     def goes_on(self, frame: Announce) -> bool:
         """Return True if the sender of an announcement made the last one, too."""
-        missed = frame.counter - self.counter
         return (
             frame.incarnation == self.incarnation
             and frame.node == self.node
-            and 0 < missed <= MISSED_MAX
-            and stamp_before(frame.stamp, missed) == self.stamp
+            and follows(frame, self.counter, self.stamp)
         )
+
+
+def follows(frame: Announce, counter: int, stamp: bytes) -> bool:
+    """Return True if an announcement is in the same series as an earlier one with this number and stamp."""
+    missed = frame.counter - counter
+    return 0 < missed <= MISSED_MAX and stamp_before(frame.stamp, missed) == stamp
 
 
 class Stamps:
@@ -113,14 +120,14 @@ class Stamps:
         return self._series[1][place]
 
 
-SILENT_PERIODS = 3
+SILENT_PERIODS: Final = 3
 """Number of its periods after which a neighbour that was not heard is gone."""
-_EARLY = 3
+_EARLY: Final = 3
 """An announcement may come an eighth of its period too soon, and still end the period: periods vary by a tenth."""
-_ANSWER_US = 250_000
+_ANSWER_US: Final = 250_000
 """Time after which a token is returned again, if it is sent again."""
-_PERIOD_US_MIN = 50_000
-_PERIOD_US_MAX = 600_000_000
+_PERIOD_US_MIN: Final = 50_000
+_PERIOD_US_MAX: Final = 600_000_000
 
 
 class NeighbourState(enum.Enum):
@@ -132,7 +139,9 @@ class NeighbourState(enum.Enum):
 
 
 # To ask an enumeration for a member takes ten times as long as to look up a name, and these are asked for all the time.
-SILENT, HEARD, LINKED = NeighbourState.SILENT, NeighbourState.HEARD, NeighbourState.LINKED
+SILENT: Final = NeighbourState.SILENT
+HEARD: Final = NeighbourState.HEARD
+LINKED: Final = NeighbourState.LINKED
 
 
 class NeighbourInput(enum.Enum):
@@ -301,7 +310,7 @@ class Neighbour:
             or frame.node != self.link.node
             or prefix not in frame.heard
             or (listening and frame.heard != self.link.heard)
-            or not (asserted or self.continues(frame))
+            or not (asserted or follows(frame, self.counter, self.stamp))
             or not contact.announced(NEVER if asserted else now + period_us + (period_us >> 1), period=period)
         ):
             return False
@@ -332,21 +341,21 @@ class Neighbour:
         return NEVER if self.driver_asserted else self.heard_us + self.period_us + (self.period_us >> 1)
 
 
-HEARD_BYTES = 6
+HEARD_BYTES: Final = 6
 """Bytes of an entry of a heard-list."""
-ANNOUNCE_BYTES = 192
+ANNOUNCE_BYTES: Final = 192
 """Largest size of the rest of a datagram with an announcement, in bytes."""
-ROTATING = 4
+ROTATING: Final = 4
 """One place in this many rotates: with fewer, newcomers wait longer; with more, strangers displace more of those that
 were there before them."""
-STAY_PERIODS = 3
+STAY_PERIODS: Final = 3
 """Number of the longest periods for which a rotating place is kept. By then it is known whether each side hears the
 other (`neighbour.SILENT_PERIODS`), and if that was so at once, most of the time was left for messages."""
-WAITING_MAX = 512
+WAITING_MAX: Final = 512
 """Number of nodes that may wait. With default settings each has had its turn within about three minutes."""
-LAPSE_PERIODS = 2
+LAPSE_PERIODS: Final = 2
 """Number of the longest periods without an announcement after which a node waits no more: mostly a forged address."""
-_LOOK_US = 100_000
+_LOOK_US: Final = 100_000
 """Time for which the list of neighbours that could leave is reused: strangers ask thousands of times a second."""
 
 
