@@ -131,7 +131,8 @@ def _object(compiler: CCompiler, extension: Extension, folder: Path, source: str
     newest = max(Path(each).stat().st_mtime for each in (source, *extension.depends))
     if not made.exists() or made.stat().st_mtime < newest:
         folders = [*extension.include_dirs, sysconfig.get_path("include"), sysconfig.get_path("platinclude")]
-        flags = [*extension.extra_compile_args, "-Wno-error"]  # Compilers to come may warn of more.
+        # Calls within the library need no look-up then. Compilers to come may warn of more.
+        flags = [*extension.extra_compile_args, "-fvisibility=hidden", "-Wno-error"]
         compiler.compile([source], output_dir=output, include_dirs=folders, extra_postargs=flags)
     return str(made)
 
