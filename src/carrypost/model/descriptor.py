@@ -316,9 +316,9 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         headers = self.headers
         return 0 if headers is None or headers.delivery_time_us is None else headers.delivery_time_us
 
-    @property
+    @lazy
     def signed(self) -> bool:
-        """True if the author is a key."""
+        """Return True if the author is a key."""
         return isinstance(self.author, bytes)
 
     @lazy
