@@ -23,6 +23,7 @@ from carrypost.daemon.openwire import commands as wire
 _VERSION: Final = 12
 _BODY: Final = stomp.BODY
 _TOPIC: Final = wire.TopicName("bench")
+_DISPATCH: Final = wire.number_of(wire.MessageDispatch)
 
 
 class Client(stomp.Client):
@@ -37,7 +38,7 @@ class Client(stomp.Client):
         self._buffer += data
         while len(self._buffer) >= 4 and len(self._buffer) >= (end := 4 + int.from_bytes(self._buffer[:4], "big")):
             self.frames += 1
-            if self._buffer[4] == wire.MessageDispatch.number:
+            if self._buffer[4] == _DISPATCH:
                 found = codec.decode(bytes(self._buffer[4:end]), _VERSION)
                 assert isinstance(found, wire.MessageDispatch)
                 assert found.message is not None

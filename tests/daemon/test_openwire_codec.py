@@ -20,7 +20,7 @@ from carrypost.jms.messages.values import Value
 from carrypost.model.properties import ValueType
 
 VERSIONS = 9, 10, 11, 12
-CLASSES = sorted(codec.TYPES.values(), key=lambda each: each.number)
+CLASSES = sorted(codec.TYPES.values(), key=wire.number_of)
 TEXT = "Grüße \0 \U0001f600"
 
 
@@ -60,7 +60,9 @@ def _value(  # noqa: PLR0911 - a case for each form
     if get_args(inner[0]):
         return (filled(get_args(inner[0])[0], chance),)
     kinds = [
-        each for each in CLASSES if each in inner or (wire.Destination in inner and each.number in range(100, 104))
+        each
+        for each in CLASSES
+        if each in inner or (wire.Destination in inner and wire.number_of(each) in range(100, 104))
     ]
     return filled(chance.choice(kinds), chance)
 

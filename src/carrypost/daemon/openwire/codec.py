@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from carrypost.daemon.openwire import commands
-from carrypost.daemon.openwire.commands import NEWER, Name, Structure, WireFormatInfo
+from carrypost.daemon.openwire.commands import NEWER, Name, Structure, WireFormatInfo, number_of
 from carrypost.errors import JMSException, MessageFormatException
 from carrypost.jms.messages.values import FORMATS, NULL, VALUES_MAX, Value
 from carrypost.model.properties import ValueType, fits
@@ -49,9 +49,9 @@ class _Step(NamedTuple):
 
 
 TYPES: Final[Mapping[int, type[Structure]]] = {
-    each.number: each
+    number_of(each): each
     for each in vars(commands).values()
-    if isinstance(each, type) and issubclass(each, Structure) and each.number
+    if isinstance(each, type) and issubclass(each, Structure) and number_of(each)
 }
 """Classes by the numbers of their types."""
 
@@ -217,7 +217,7 @@ def nested(value: Structure, version: int = VERSION_MIN) -> bytes:
 
 
 def _written(value: Structure, version: int) -> bytes:
-    parts = [bytes([value.number])]
+    parts = [bytes([number_of(type(value))])]
     for form, names, numbers, _ in _plan(type(value), version):
         if form == _FIXED:
             parts.append(numbers.pack(*[getattr(value, name) for name in names]))

@@ -8,7 +8,7 @@ deeply. Fields that only brokers use among themselves are read, and ignored.
 from __future__ import annotations
 
 import enum
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
@@ -22,11 +22,13 @@ NEWER: int = 10
 """Version from which fields annotated with this number exist; all others exist in each version that is spoken."""
 
 
-class Structure(msgspec.Struct, gc=False):
-    """A value with a type on the wire."""
+class Structure(msgspec.Struct, gc=False, tag_field="number", tag=0):
+    """A value with a type on the wire. The tag of its class is the number of that type; 0: it has none."""
 
-    number: ClassVar[int] = 0
-    """Number of its type; 0: it has none."""
+
+def number_of(kind: type[Structure]) -> int:
+    """Return the number of a type on the wire."""
+    return int(kind.__struct_config__.tag or 0)
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -42,49 +44,38 @@ class Destination(Name):
     name: str | None = None
 
 
-class QueueName(Destination):
+class QueueName(Destination, tag=100):
     """A queue."""
 
-    number: ClassVar[int] = 100
 
-
-class TopicName(Destination):
+class TopicName(Destination, tag=101):
     """A topic."""
 
-    number: ClassVar[int] = 101
 
-
-class TemporaryQueueName(QueueName):
+class TemporaryQueueName(QueueName, tag=102):
     """A temporary queue."""
 
-    number: ClassVar[int] = 102
 
-
-class TemporaryTopicName(TopicName):
+class TemporaryTopicName(TopicName, tag=103):
     """A temporary topic."""
 
-    number: ClassVar[int] = 103
 
-
-class ConnectionId(Name):
+class ConnectionId(Name, tag=120):
     """A connection."""
 
-    number: ClassVar[int] = 120
     value: str | None = None
 
 
-class SessionId(Name):
+class SessionId(Name, tag=121):
     """A session."""
 
-    number: ClassVar[int] = 121
     connection: str | None = None
     value: Long = 0
 
 
-class ConsumerId(Name):
+class ConsumerId(Name, tag=122):
     """A consumer."""
 
-    number: ClassVar[int] = 122
     connection: str | None = None
     session: Long = 0
     value: Long = 0
@@ -95,10 +86,9 @@ class ConsumerId(Name):
         return f"{self.connection}:{self.session}:{self.value}"
 
 
-class ProducerId(Name):
+class ProducerId(Name, tag=123):
     """A producer."""
 
-    number: ClassVar[int] = 123
     connection: str | None = None
     value: Long = 0
     session: Long = 0
@@ -109,17 +99,15 @@ class ProducerId(Name):
         return f"{self.connection}:{self.session}:{self.value}"
 
 
-class BrokerId(Name):
+class BrokerId(Name, tag=124):
     """A broker."""
 
-    number: ClassVar[int] = 124
     value: str | None = None
 
 
-class MessageId(Structure):
+class MessageId(Structure, tag=110):
     """A message."""
 
-    number: ClassVar[int] = 110
     text: Annotated[str | None, NEWER] = None
     """The id for people and programs, if it is not made of the fields below."""
     producer: ProducerId | None = None
@@ -128,10 +116,9 @@ class MessageId(Structure):
     """Number that a broker gives to the message, and the client returns with an acknowledgement."""
 
 
-class LocalTransactionId(Structure):
+class LocalTransactionId(Structure, tag=111):
     """A transaction of one connection."""
 
-    number: ClassVar[int] = 111
     value: Long = 0
     connection: ConnectionId | None = None
 
@@ -141,10 +128,9 @@ class LocalTransactionId(Structure):
         return f"TX:{self.connection.value if self.connection else ''}:{self.value}"
 
 
-class XATransactionId(Structure):
+class XATransactionId(Structure, tag=112):
     """A distributed transaction, which is refused."""
 
-    number: ClassVar[int] = 112
     form: Int = 0
     transaction: bytes | None = None
     branch: bytes | None = None
@@ -153,10 +139,9 @@ class XATransactionId(Structure):
 # --- the connection --------------------------------------------------------------------------------------------------
 
 
-class WireFormatInfo(Structure):
+class WireFormatInfo(Structure, tag=1):
     """The first command of each side: its version, and its options as a map."""
 
-    number: ClassVar[int] = 1
     magic: Magic = b"ActiveMQ"
     version: Int = 0
     options: bytes | None = None
@@ -170,10 +155,9 @@ class Command(Structure):
     """True if the sender waits for a response."""
 
 
-class BrokerInfo(Command):
+class BrokerInfo(Command, tag=2):
     """The broker, which only it sends."""
 
-    number: ClassVar[int] = 2
     broker: BrokerId | None = None
     url: str | None = None
     peers: tuple[BrokerId, ...] | None = None
@@ -188,10 +172,9 @@ class BrokerInfo(Command):
     properties: str | None = None
 
 
-class ConnectionInfo(Command):
+class ConnectionInfo(Command, tag=3):
     """The client, with its credentials."""
 
-    number: ClassVar[int] = 3
     connection: ConnectionId | None = None
     client: str | None = None
     password: str | None = None
@@ -206,10 +189,9 @@ class ConnectionInfo(Command):
     address: str | None = None
 
 
-class ConnectionControl(Command):
+class ConnectionControl(Command, tag=18):
     """A request about a connection."""
 
-    number: ClassVar[int] = 18
     close: bool = False
     exit: bool = False
     tolerant: bool = False
@@ -221,67 +203,55 @@ class ConnectionControl(Command):
     token: bytes | None = None
 
 
-class ConnectionError_(Command):  # noqa: N801 - Python has a class of this name
+class ConnectionError_(Command, tag=16):  # noqa: N801 - Python has a class of this name
     """An error that no command waits for."""
 
-    number: ClassVar[int] = 16
     error: Failure = None
     connection: ConnectionId | None = None
 
 
-class KeepAliveInfo(Command):
+class KeepAliveInfo(Command, tag=10):
     """A heart-beat."""
 
-    number: ClassVar[int] = 10
 
-
-class ShutdownInfo(Command):
+class ShutdownInfo(Command, tag=11):
     """The end of a connection."""
 
-    number: ClassVar[int] = 11
 
-
-class ControlCommand(Command):
+class ControlCommand(Command, tag=14):
     """A command in text, which means nothing here."""
 
-    number: ClassVar[int] = 14
     text: str | None = None
 
 
-class FlushCommand(Command):
+class FlushCommand(Command, tag=15):
     """A request to answer everything before."""
 
-    number: ClassVar[int] = 15
 
-
-class Response(Command):
+class Response(Command, tag=30):
     """The answer to a command: it is done."""
 
-    number: ClassVar[int] = 30
     to: Int = 0
 
 
-class ExceptionResponse(Response):
+class ExceptionResponse(Response, tag=31):
     """The answer to a command that failed."""
 
-    number: ClassVar[int] = 31
     error: Failure = None
 
 
 # --- sessions, producers, consumers ----------------------------------------------------------------------------------
 
 
-class SessionInfo(Command):
+class SessionInfo(Command, tag=4):
     """A session that is opened."""
 
-    number: ClassVar[int] = 4
     session: SessionId | None = None
 
 
-class ConsumerInfo(Command):
+class ConsumerInfo(Command, tag=5):
     """A consumer that is opened."""
 
-    number: ClassVar[int] = 5
     consumer: ConsumerId | None = None
     browser: bool = False
     destination: Destination | None = None
@@ -304,10 +274,9 @@ class ConsumerInfo(Command):
     network_path: tuple[ConsumerId, ...] | None = None
 
 
-class ConsumerControl(Command):
+class ConsumerControl(Command, tag=17):
     """A change of a consumer."""
 
-    number: ClassVar[int] = 17
     destination: Destination | None = None
     close: bool = False
     consumer: ConsumerId | None = None
@@ -317,10 +286,9 @@ class ConsumerControl(Command):
     stop: bool = False
 
 
-class ProducerInfo(Command):
+class ProducerInfo(Command, tag=6):
     """A producer that is opened."""
 
-    number: ClassVar[int] = 6
     producer: ProducerId | None = None
     destination: Destination | None = None
     path: tuple[BrokerId, ...] | None = None
@@ -329,18 +297,16 @@ class ProducerInfo(Command):
     """Bytes that the client sends before it waits for a `ProducerAck`; 0: it never does."""
 
 
-class ProducerAck(Command):
+class ProducerAck(Command, tag=19):
     """The report that a message of a producer is stored."""
 
-    number: ClassVar[int] = 19
     producer: ProducerId | None = None
     nbytes: Int = 0
 
 
-class DestinationInfo(Command):
+class DestinationInfo(Command, tag=8):
     """A temporary destination that is made or removed."""
 
-    number: ClassVar[int] = 8
     connection: ConnectionId | None = None
     destination: Destination | None = None
     operation: Byte = 0
@@ -348,19 +314,17 @@ class DestinationInfo(Command):
     path: tuple[BrokerId, ...] | None = None
 
 
-class RemoveInfo(Command):
+class RemoveInfo(Command, tag=12):
     """The end of something that was opened."""
 
-    number: ClassVar[int] = 12
     object: ConnectionId | SessionId | ConsumerId | ProducerId | None = None
     delivered: Long = 0
     """The last `MessageId.place` that a program got."""
 
 
-class RemoveSubscriptionInfo(Command):
+class RemoveSubscriptionInfo(Command, tag=9):
     """The end of a durable subscription."""
 
-    number: ClassVar[int] = 9
     connection: ConnectionId | None = None
     name: str | None = None
     client: str | None = None
@@ -379,10 +343,9 @@ class TransactionKind(enum.IntEnum):
     END = 7
 
 
-class TransactionInfo(Command):
+class TransactionInfo(Command, tag=7):
     """The begin or the end of a transaction."""
 
-    number: ClassVar[int] = 7
     connection: ConnectionId | None = None
     transaction: LocalTransactionId | XATransactionId | None = None
     kind: Byte = 0
@@ -407,10 +370,9 @@ class AckKind(enum.IntEnum):
     EXPIRED = 6
 
 
-class MessageAck(Command):
+class MessageAck(Command, tag=22):
     """Messages that a client got."""
 
-    number: ClassVar[int] = 22
     destination: Destination | None = None
     transaction: LocalTransactionId | XATransactionId | None = None
     consumer: ConsumerId | None = None
@@ -421,10 +383,9 @@ class MessageAck(Command):
     cause: Failure = None
 
 
-class MessagePull(Command):
+class MessagePull(Command, tag=20):
     """A request for one message."""
 
-    number: ClassVar[int] = 20
     consumer: ConsumerId | None = None
     destination: Destination | None = None
     timeout: Long = 0
@@ -433,10 +394,9 @@ class MessagePull(Command):
     message: MessageId | None = None
 
 
-class Message(Command):
+class Message(Command, tag=23):
     """A message without a body; those with a body have the same fields."""
 
-    number: ClassVar[int] = 23
     producer: ProducerId | None = None
     destination: Destination | None = None
     transaction: LocalTransactionId | XATransactionId | None = None
@@ -471,43 +431,29 @@ class Message(Command):
     first_of_group: Annotated[bool, NEWER] = False
 
 
-class BytesMessage(Message):
+class BytesMessage(Message, tag=24):
     """Bytes."""
 
-    number: ClassVar[int] = 24
 
-
-class MapMessage(Message):
+class MapMessage(Message, tag=25):
     """A map of typed values."""
 
-    number: ClassVar[int] = 25
 
-
-class ObjectMessage(Message):
+class ObjectMessage(Message, tag=26):
     """An object of Java, serialized."""
 
-    number: ClassVar[int] = 26
 
-
-class StreamMessage(Message):
+class StreamMessage(Message, tag=27):
     """Typed values in order."""
 
-    number: ClassVar[int] = 27
 
-
-class TextMessage(Message):
+class TextMessage(Message, tag=28):
     """A text."""
 
-    number: ClassVar[int] = 28
 
-
-AnyMessage = Message | BytesMessage | MapMessage | ObjectMessage | StreamMessage | TextMessage
-
-
-class MessageDispatch(Command):
+class MessageDispatch(Command, tag=21):
     """A message for a consumer; without one, the answer that there is none."""
 
-    number: ClassVar[int] = 21
     consumer: ConsumerId | None = None
     destination: Destination | None = None
     message: Message | None = None

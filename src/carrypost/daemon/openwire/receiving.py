@@ -103,7 +103,7 @@ class Shared:
                 self.labels[each.id_text] = each.label
 
 
-_HEAD = struct.pack(">bi?", wire.MessageDispatch.number, 0, False)
+_HEAD = struct.pack(">bi?", wire.number_of(wire.MessageDispatch), 0, False)
 _PLACE, _COUNT, _LENGTH = struct.Struct(">q"), struct.Struct(">i"), struct.Struct(">i")
 UNKNOWN = -2
 """The number of the last message that programs got, where a client does not know it."""
