@@ -10,7 +10,7 @@ from tests.support.jms_scenes import SOON_S, got, scene
 from tests.support.stomp_wire import Wire
 
 from carrypost import Queue, testing
-from carrypost.daemon import program as transactions
+from carrypost.daemon import client as transactions
 from carrypost.daemon.stomp import server
 from carrypost.daemon.stomp.codec import Frame, Version
 

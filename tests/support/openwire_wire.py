@@ -15,14 +15,13 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import msgspec
 
 from carrypost import testing
+from carrypost.daemon.client import Copies, Options
 from carrypost.daemon.openwire import codec, server
 from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.mapping import Copy, received
 from carrypost.daemon.openwire.receiving import Shared
 from carrypost.daemon.openwire.server import Client
-from carrypost.daemon.program import Options
-from carrypost.daemon.receiving import Copies
 from carrypost.model.properties import ValueType
 
 TRANSCRIPTS = Path(__file__).parents[1] / "openwire_transcripts"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from carrypost import testing
-from carrypost.daemon.program import Options
-from carrypost.daemon.receiving import Copies
+from carrypost.daemon.client import Copies, Options
 from carrypost.daemon.stomp.codec import SERVER, Decoder, Frame, StompError, Version
 from carrypost.daemon.stomp.mapping import rest
 from carrypost.daemon.stomp.server import Client

@@ -16,17 +16,16 @@ import contextlib
 import logging
 import socket
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from carrypost.daemon.program import Options
-from carrypost.daemon.receiving import Output
+from carrypost.daemon.client import ClientProgram, Options, Output
 from carrypost.errors import CarrypostError, ConfigError, JMSException, NodeError
 from carrypost.log.files import reason
 
 if TYPE_CHECKING:
     from carrypost.attach.served_node import ServedNode
     from carrypost.jms.provider import Provider
-    from carrypost.node.settings import NodeSettings
+    from carrypost.node.settings import NodeSettings, OpenwireSettings, StompSettings
 
 
 _log = logging.getLogger("carrypost.daemon")
@@ -41,77 +40,12 @@ _BEATS = 3
 """Number of checks of a connection between two heart-beats."""
 
 
-class Decoder(Protocol):
-    """The bytes of a client as commands."""
-
-    def feed(self, data: bytes) -> None:
-        """Take bytes."""
-
-    def next(self) -> Any:  # noqa: ANN401 - a command of the protocol
-        """Return the next command; None if more bytes are needed. Raises a `CarrypostError` for invalid bytes."""
-
-
-class Client(Protocol):
-    """A client, by the commands of its protocol."""
-
-    closed: bool
-    """True if the connection is to end: nothing more is read or written."""
-    beats_ms: tuple[int, int]
-    """Times after which something has to be written, and has to have come; 0: never."""
-
-    @property
-    def decoder(self) -> Decoder:
-        """The decoder of its bytes."""
-
-    async def carry_out(self, command: Any) -> None:  # noqa: ANN401 - as the decoder returns it
-        """Process a command; a fault ends the connection."""
-
-    def fail(self, error: CarrypostError) -> None:
-        """Send the client an error, and end the connection."""
-
-    def beat(self) -> None:
-        """Write a heart-beat."""
-
-    async def settled(self) -> None:
-        """Wait until everything that the client asked for is durable, and confirmed."""
-
-    async def close(self) -> None:
-        """End what the client has at the node."""
-
-
-class Wording(NamedTuple):
-    """A protocol, in the texts of errors."""
-
-    first: str
-    """The first command of a client."""
-    command: str
-    """A command."""
-
-
-class Sockets(Protocol):
-    """The sockets of all clients of a protocol."""
-
-    wording: Wording
-
-    def client(self, output: Output) -> Client:
-        """Return a new client."""
-
-    def add(self, connection: Connection) -> None:
-        """Add a socket that was opened."""
-
-    def admit(self, connection: Connection) -> str:
-        """Add its client, whose first command is valid; return the reason why it cannot be served, or an empty text."""
-
-    def remove(self, connection: Connection) -> None:
-        """Forget a socket, with its client."""
-
-
 class Connection(asyncio.Protocol):
     """The socket of one client: an `Output` to that."""
 
     _transport: asyncio.Transport
 
-    def __init__(self, server: Sockets) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._client = server.client(self)
@@ -199,13 +133,13 @@ class Connection(asyncio.Protocol):
         return not self._is_ended
 
     async def _serve(self) -> None:
-        client, wording = self._client, self._server.wording
+        client, server = self._client, self._server
         try:
             try:
                 async with asyncio.timeout(CONNECT_S):
                     command = await self._next()
             except TimeoutError:
-                raise JMSException(f"no {wording.first} arrived within {CONNECT_S:.0f} s") from None
+                raise JMSException(f"no {server.first} arrived within {CONNECT_S:.0f} s") from None
             carried_out = 0
             while command is not None:
                 await client.carry_out(command)
@@ -222,9 +156,9 @@ class Connection(asyncio.Protocol):
         except CarrypostError as error:
             client.fail(error)
         except Exception:  # noqa: BLE001 - A mistake of ours with one client must not end the others.
-            _log.exception("the %s of a client could not be processed", wording.command)
+            _log.exception("the %s of a client could not be processed", server.command)
             client.fail(
-                JMSException(f"the node failed on this {wording.command}: please report it, with the node's log")
+                JMSException(f"the node failed on this {server.command}: please report it, with the node's log")
             )
         finally:
             try:
@@ -320,30 +254,6 @@ _HANG_UP_S = 1.0
 """Time for which clients are waited for when the node ends."""
 
 
-class Settings(Protocol):
-    """The settings of a port for clients."""
-
-    @property
-    def port(self) -> int:
-        """The number of the port; 0: there is none."""
-
-    @property
-    def host(self) -> str:
-        """The address of loopback that it is on."""
-
-    @property
-    def open(self) -> bool:
-        """True if clients need no passcode."""
-
-    @property
-    def declare(self) -> bool:
-        """True if a consumer of an unknown queue declares it on this node."""
-
-    @property
-    def connections_max(self) -> int:
-        """Number of clients at the same time."""
-
-
 class Server(ABC):
     """The clients of one node that speak one protocol; a subclass has what differs between protocols."""
 
@@ -351,7 +261,10 @@ class Server(ABC):
     """Name of the protocol."""
     table: ClassVar[str]
     """Name of its table of settings, and of the file with the passcode."""
-    wording: Wording
+    first: ClassVar[str]
+    """The first command of a client."""
+    command: ClassVar[str]
+    """A command, as texts of errors call it."""
 
     @classmethod
     async def serve(cls, served: ServedNode) -> Self | None:
@@ -382,11 +295,11 @@ class Server(ABC):
 
     @staticmethod
     @abstractmethod
-    def settings(settings: NodeSettings) -> Settings:
+    def settings(settings: NodeSettings) -> StompSettings | OpenwireSettings:
         """Return the settings of the port."""
 
     @abstractmethod
-    def client(self, output: Output) -> Client:
+    def client(self, output: Output) -> ClientProgram[Any, Any]:
         """Return a new client."""
 
     @property

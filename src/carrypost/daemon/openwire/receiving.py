@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from carrypost.daemon import program
-from carrypost.daemon import receiving as base
+from carrypost.daemon import client
+from carrypost.daemon.client import Receiving, opened, remote_prefetch
 from carrypost.daemon.openwire import codec, mapping
 from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.commands import AckKind
 from carrypost.daemon.openwire.mapping import Copy
-from carrypost.daemon.receiving import Receiving, opened, remote_prefetch
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -41,9 +40,7 @@ from carrypost.messaging import program_commands as do
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from carrypost.daemon.program import Transaction
-    from carrypost.daemon.receiving import Copies, Output
-    from carrypost.daemon.server import Client
+    from carrypost.daemon.client import ClientProgram, Copies, Output, Transaction
     from carrypost.jms.provider import Provider
     from carrypost.log.events import Browsed, Handed
     from carrypost.model.descriptor import Descriptor
@@ -73,7 +70,7 @@ class Shared:
         """By producer, the number of its last message, and what is set when that is stored; None: it is."""
         self.temporaries: dict[str, Destination] = {}
         """By the names that clients gave them."""
-        self.clients: dict[str, Client] = {}
+        self.clients: dict[str, ClientProgram[Any, Any]] = {}
         """By the ids of their connections."""
         for own, label in held:
             producer, _, number = label.rpartition(":")
@@ -109,7 +106,7 @@ UNKNOWN = -2
 """The number of the last message that programs got, where a client does not know it."""
 
 
-class Consumer(base.Subscription):
+class Consumer(client.Subscription):
     """An open consumer."""
 
     def __init__(self, info: wire.ConsumerInfo, session: int, consumer: int, prefetch: int, version: int) -> None:
@@ -312,7 +309,7 @@ class Consumers(Receiving[Consumer, int, Copy]):
             return found
         if isinstance(meant, TEMPORARY):
             raise InvalidDestinationException("only the connection that made a temporary destination consumes from it")
-        return await program.consumed(self._provider, mapping.destination(meant), declares=self._declares)
+        return await client.consumed(self._provider, mapping.destination(meant), declares=self._declares)
 
     def _selector(self, text: str | None) -> str | None:
         """Return a selector that finds replies to messages of Java programs, too, if they name the node's id."""

@@ -13,18 +13,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
-from carrypost.daemon import program, server
+from carrypost.daemon import client, server
+from carrypost.daemon.client import ClientProgram, Copies, Options, Output
 from carrypost.daemon.openwire import codec, mapping
 from carrypost.daemon.openwire import commands as wire
 from carrypost.daemon.openwire.codec import OpenWireError
 from carrypost.daemon.openwire.commands import TransactionKind
 from carrypost.daemon.openwire.mapping import Copy, received
 from carrypost.daemon.openwire.receiving import TEMPORARY, UNKNOWN, Consumer, Consumers, Done, Shared
-from carrypost.daemon.program import ClientProgram, Options
-from carrypost.daemon.receiving import Copies, Output
-from carrypost.daemon.server import Wording
 from carrypost.errors import (
     CarrypostError,
     IllegalStateException,
@@ -43,7 +39,7 @@ from carrypost.version import __version__
 
 if TYPE_CHECKING:
     from carrypost.attach.served_node import ServedNode
-    from carrypost.daemon.program import Transaction
+    from carrypost.daemon.client import Transaction
     from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
     from carrypost.messaging.commands import Ack
@@ -60,6 +56,8 @@ _OWN_SIZE = 1_024
 
 class Client(ClientProgram[wire.Command, Consumer]):
     """A client, from its first command to the end of its connection; a `Program` to the node."""
+
+    decoder: codec.Decoder
 
     def __init__(
         self, provider: Provider, output: Output, options: Options, copies: Copies[int, Copy], shared: Shared
@@ -270,12 +268,7 @@ class Client(ClientProgram[wire.Command, Consumer]):
         lifetime_us = found.sending.lifetime_us
         if lifetime_us is not None and lifetime_us <= 0:
             return None
-        self._sent += 1
-        sending = msgspec.structs.replace(
-            found.sending, client=self._client_id or None, connection=self._connection, session=self._session,
-            number=self._sent, reply_to=reply_to,
-        )  # fmt: skip
-        return to_draft(found.message, to, sending, provider.node_info.limits)
+        return to_draft(found.message, to, self._completed(found.sending, reply_to), provider.node_info.limits)
 
     def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
         performed = super()._perform(drafts, acks, durable=durable)
@@ -322,14 +315,14 @@ class Client(ClientProgram[wire.Command, Consumer]):
             return None
         if name in names:
             raise IllegalStateException(f"there is a temporary destination {name!r} already"[:200])
-        if len(self._temporaries) >= program.TEMPORARIES_MAX:
-            raise ResourceAllocationException(f"a client has at most {program.TEMPORARIES_MAX} temporary destinations")
+        if len(self._temporaries) >= client.TEMPORARIES_MAX:
+            raise ResourceAllocationException(f"a client has at most {client.TEMPORARIES_MAX} temporary destinations")
         self._made += 1
         provider = self._provider
         if isinstance(meant, wire.TemporaryQueueName):
-            names[name] = await program.temporary_queue(provider, self._connection, self._made)
+            names[name] = await client.temporary_queue(provider, self._connection, self._made)
         else:
-            own = program.temporary_name(provider, self._connection, self._made)
+            own = client.temporary_name(provider, self._connection, self._made)
             names[name] = Topic(f"{own}.{provider.node_info.node}")
         self._temporaries.append(name)
         return None
@@ -421,7 +414,8 @@ class Server(server.Server):
 
     name: ClassVar[str] = "OpenWire"
     table: ClassVar[str] = "openwire"
-    wording = Wording("WireFormatInfo", "command")
+    first: ClassVar[str] = "WireFormatInfo"
+    command: ClassVar[str] = "command"
 
     def __init__(self, served: ServedNode) -> None:
         super().__init__(served)

@@ -16,13 +16,8 @@ from collections.abc import Callable, Container, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-import msgspec
-
-from carrypost.daemon import program, server
-from carrypost.daemon import receiving as base
-from carrypost.daemon.program import ClientProgram, Options
-from carrypost.daemon.receiving import Copies, Output, Receiving, opened, remote_prefetch
-from carrypost.daemon.server import Wording
+from carrypost.daemon import client, server
+from carrypost.daemon.client import ClientProgram, Copies, Options, Output, Receiving, opened, remote_prefetch
 from carrypost.daemon.stomp import mapping
 from carrypost.daemon.stomp.codec import BEAT, RULES, Decoder, Frame, StompError, Version, agreed, encode, heart_beat
 from carrypost.daemon.stomp.mapping import Temporary, beginning, rest
@@ -73,7 +68,7 @@ class SubscribeRequest(NamedTuple):
     """Messages that the client may have and not have acknowledged."""
 
 
-class Subscription(base.Subscription):
+class Subscription(client.Subscription):
     """An open subscription."""
 
     def __init__(self, asked: SubscribeRequest, session: int, consumer: int, version: Version) -> None:
@@ -209,6 +204,8 @@ _DURABLE_HEADERS = ("durable-subscription-name", "activemq.subscriptionName")
 class Client(ClientProgram[Frame, Subscription]):
     """A client, from its first frame to the end of its connection; a `Program` to the node."""
 
+    decoder: Decoder
+
     def __init__(self, provider: Provider, output: Output, options: Options, copies: Copies[Version, bytes]) -> None:
         super().__init__(provider, output, options)
         self.decoder = Decoder(provider.node_info.limits.message_bytes_max)
@@ -308,13 +305,9 @@ class Client(ClientProgram[Frame, Subscription]):
 
     async def _send(self, frame: Frame) -> None:
         asked = mapping.sent(frame, self._provider.now_us())
-        to, reply_to = await self._place(asked.to), asked.reply_to
-        self._sent += 1
-        sending = msgspec.structs.replace(
-            asked.sending, client=self._client_id or None, connection=self._connection, session=self._session,
-            number=self._sent, reply_to=None if reply_to is None else await self._place(reply_to),
-        )  # fmt: skip
-        draft = to_draft(asked.message, to, sending, self._provider.node_info.limits)
+        to = await self._place(asked.to)
+        reply_to = None if asked.reply_to is None else await self._place(asked.reply_to)
+        draft = to_draft(asked.message, to, self._completed(asked.sending, reply_to), self._provider.node_info.limits)
         transaction = self._transactions.get(frame.headers.get("transaction"))
         if transaction is not None:
             # Headers count, too: a frame without a body may have 64 KiB of them.
@@ -337,7 +330,7 @@ class Client(ClientProgram[Frame, Subscription]):
         found = self._temporaries.get(meant.name)
         if found is None:
             number = len(self._temporaries) + 1
-            found = await program.temporary_queue(self._provider, self._connection, number)
+            found = await client.temporary_queue(self._provider, self._connection, number)
             self._temporaries[meant.name] = found
         return found
 
@@ -388,7 +381,7 @@ class Client(ClientProgram[Frame, Subscription]):
         """Return the destination of a subscription: an unknown queue is declared here, if that is allowed."""
         if isinstance(meant, Temporary):
             return await self._place(meant)
-        return await program.consumed(self._provider, meant, declares=self._options.declares)
+        return await client.consumed(self._provider, meant, declares=self._options.declares)
 
     async def _unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -476,7 +469,8 @@ class Server(server.Server):
 
     name: ClassVar[str] = "STOMP"
     table: ClassVar[str] = "stomp"
-    wording = Wording("CONNECT", "frame")
+    first: ClassVar[str] = "CONNECT"
+    command: ClassVar[str] = "frame"
 
     def __init__(self, served: ServedNode) -> None:
         super().__init__(served)
