@@ -25,7 +25,7 @@ import msgspec
 
 from carrypost.attach import calls
 from carrypost.attach.line import UNWRITTEN_BYTES_MAX, Line
-from carrypost.attach.service import SocketService
+from carrypost.attach.service import SocketProgram, SocketService
 from carrypost.errors import CarrypostError, LocalError, NodeError, NoNodeError, RunningError, StateError
 from carrypost.host.overview import HeldCopy
 from carrypost.jms.provider.local import LocalProvider
@@ -46,42 +46,6 @@ _PAGE = 500
 """Copies of one answer."""
 
 
-class HeldCopies:
-    """Copies of one node, as commands ask for them."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def page(self, call: calls.Cache) -> list[dict[str, Any]]:
-        """Return the next copies that are asked for, after throwing away those that are to be."""
-        names = ids.spellings(call.message) if call.message else ()
-        held = self._node.host.holding(after=call.after, names=names)
-        page = list(islice((each for each in held if _is_asked_for(each, call)), _PAGE))
-        purged = {each.id for each in page if call.purge and (call.force or not each.owed)}
-        if purged:
-            driver = self._node.driver
-            driver.host.purge(purged, driver.now)
-            driver.drain()
-        return [_row(each) | {"purged": each.id in purged} for each in page]
-
-    def trace(self, call: calls.Trace) -> dict[str, Any]:
-        """Return the rows of a message, what is held, followed and queued of it now, and whether rows are kept."""
-        traces = self._node.traces
-        if not call.message:  # As their label most messages have none.
-            return {"kept": traces is not None, "rows": [], "held": [], "sends": [], "entries": []}
-        rows = [] if traces is None else traces.find(call.message)
-        names = ids.spellings(call.message) | {row["message"] for row in rows}
-        host = self._node.host
-        held, views = list(islice(host.holding(names=names), _PAGE)), host.messaging.views()
-        return {
-            "kept": traces is not None,
-            "rows": rows,
-            "held": list(map(_row, held)),
-            "sends": [] if views is None else views.sends_named(names),
-            "entries": [] if views is None else [entry for each in held for entry in views.entries_of(each.id)],
-        }
-
-
 def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
     queue, topic = copy.destination.rpartition("@")[0], copy.destination.rpartition("?")[0]
     return (not call.destination or call.destination in (copy.destination, queue, topic)) and (
@@ -90,26 +54,11 @@ def _is_asked_for(copy: HeldCopy, call: calls.Cache) -> bool:
 
 
 def _row(copy: HeldCopy) -> dict[str, Any]:
-    deadline_us = copy.deadline_us
-    return {
-        "serial": copy.serial,
-        "message": copy.message,
-        "label": copy.label,
-        "destination": copy.destination,
-        "source": copy.source,
-        "role": copy.role,
-        "state": copy.state,
-        "giver": copy.giver,
-        "hops": copy.hops,
-        "received": copy.received_us / MICROSECONDS,
-        "expires": None if deadline_us is None else deadline_us / MICROSECONDS,
-        "size": copy.size,
-        "held_bytes": copy.held_bytes,
-        "owed": copy.owed,
-        "owed_to": copy.owed_to,
-        "recipients": copy.recipients,
-        "asked_by": copy.asked_by,
-    }
+    """Return a copy as a row, in which times are seconds since 1970."""
+    row, expires_us = msgspec.structs.asdict(copy), copy.deadline_us
+    del row["id"], row["received_us"], row["deadline_us"]
+    expires = None if expires_us is None else expires_us / MICROSECONDS
+    return row | {"received": copy.received_us / MICROSECONDS, "expires": expires}
 
 
 _log = logging.getLogger("carrypost.control")
@@ -118,37 +67,6 @@ _SOCKET_MODE = 0o177
 _PROGRAMS_MAX = 1_000
 _HANG_UP_S = 1.0
 """Time to wait for a program that does not read when the node ends."""
-
-
-class Guest(Protocol):
-    """A program that uses messaging."""
-
-    def receive(self, call: calls.Call) -> None:
-        """Begin a call; raise `LocalError` to end the connection."""
-
-    def read_on(self) -> None:
-        """Continue after output that had waited was written."""
-
-    def leave(self) -> None:
-        """Handle the end of the program."""
-
-
-class Programs(Protocol):
-    """The server of messaging for programs at the socket."""
-
-    @property
-    def place(self) -> bytes:
-        """Description of the node for programs, encoded."""
-
-    @property
-    def parts_bytes_max(self) -> int:
-        """Length of what comes in parts, at most."""
-
-    def join(self, line: Line) -> Guest:
-        """Serve one more program."""
-
-    def settle(self) -> None:
-        """Begin what was postponed, because the node ends."""
 
 
 class Service(Protocol):
@@ -167,7 +85,9 @@ class Service(Protocol):
 class Control:
     """The socket of one node; `stopping` is set when a program asks the node to end, None: that is not allowed."""
 
-    def __init__(self, node: Node, programs: Programs | None = None, *, stopping: asyncio.Event | None = None) -> None:
+    def __init__(
+        self, node: Node, programs: SocketService | None = None, *, stopping: asyncio.Event | None = None
+    ) -> None:
         self.node, self.programs, self.stopping = node, programs, stopping
         self._path = node.settings.control
         self._server: asyncio.Server | None = None
@@ -315,8 +235,7 @@ class Program(Line):
         super().__init__(calls.decode_call, calls.ReplyPart)
         self._control, self._node = control, control.node
         self._greeted = False
-        self._guest: Guest | None = None
-        self._holding = HeldCopies(control.node)
+        self._guest: SocketProgram | None = None
         # Each plain call is done by the method that is called as its tag is.
         self._does: dict[type, Callable[[Any], object]] = {
             kind: getattr(self, f"_{kind.__struct_config__.tag}") for kind in get_args(calls.PlainCall)
@@ -383,7 +302,7 @@ class Program(Line):
         now_us, system_us = self._node.driver.date, time.time_ns() // 1_000
         self.write(calls.Welcome(calls.VERSION, __version__, place, now_us, system_us))
 
-    def _join(self) -> Guest:
+    def _join(self) -> SocketProgram:
         programs = self._control.programs
         if programs is None:
             raise LocalError("messaging is switched off on this node: set messaging.enabled = true")
@@ -443,11 +362,34 @@ class Program(Line):
     def _gate(self, call: calls.Gate) -> None:
         self._node.udp.intake.gate = None if call.hear is None else frozenset(call.hear)
 
-    def _cache(self, call: calls.Cache) -> object:
-        return self._holding.page(call)
+    def _cache(self, call: calls.Cache) -> list[dict[str, Any]]:
+        """Return the next copies that are asked for, after throwing away those that are to be."""
+        names = ids.spellings(call.message) if call.message else ()
+        held = self._node.host.holding(after=call.after, names=names)
+        page = list(islice((each for each in held if _is_asked_for(each, call)), _PAGE))
+        purged = {each.id for each in page if call.purge and (call.force or not each.owed)}
+        if purged:
+            driver = self._node.driver
+            driver.host.purge(purged, driver.now)
+            driver.drain()
+        return [_row(each) | {"purged": each.id in purged} for each in page]
 
-    def _trace(self, call: calls.Trace) -> object:
-        return self._holding.trace(call)
+    def _trace(self, call: calls.Trace) -> dict[str, Any]:
+        """Return the rows of a message, what is held, followed and queued of it now, and whether rows are kept."""
+        traces = self._node.traces
+        if not call.message:  # As their label most messages have none.
+            return {"kept": traces is not None, "rows": [], "held": [], "sends": [], "entries": []}
+        rows = [] if traces is None else traces.find(call.message)
+        names = ids.spellings(call.message) | {row["message"] for row in rows}
+        host = self._node.host
+        held, views = list(islice(host.holding(names=names), _PAGE)), host.messaging.views()
+        return {
+            "kept": traces is not None,
+            "rows": rows,
+            "held": list(map(_row, held)),
+            "sends": [] if views is None else views.sends_named(names),
+            "entries": [] if views is None else [entry for each in held for entry in views.entries_of(each.id)],
+        }
 
     def _messaging(self, _call: calls.Messaging) -> object:
         host = self._node.host

@@ -25,7 +25,7 @@ from carrypost.log.files import reason
 if TYPE_CHECKING:
     from carrypost.attach.served_node import ServedNode
     from carrypost.jms.provider import Provider
-    from carrypost.node.settings import NodeSettings, OpenwireSettings, StompSettings
+    from carrypost.node.settings import OpenwireSettings, StompSettings
 
 
 _log = logging.getLogger("carrypost.daemon")
@@ -269,7 +269,7 @@ class Server(ABC):
     @classmethod
     async def serve(cls, served: ServedNode) -> Self | None:
         """Serve clients at a node, if its settings say so; raises `ConfigError` or `NodeError`."""
-        if not cls.settings(served.node.settings).port:
+        if not cls.settings(served).port:
             return None
         made = cls(served)
         await made.open()
@@ -282,7 +282,7 @@ class Server(ABC):
                 f"{self.table}.port requires messaging: set messaging.enabled = true, or {self.table}.port = 0"
             )
         self.provider: Provider = served.provider
-        self._settings, self._home = self.settings(served.node.settings), served.node.folder
+        self._settings, self._home = self.settings(served), served.node.folder
         self._listening: asyncio.Server | None = None
         self.connections: set[Connection] = set()
         """Clients that sent a valid first command."""
@@ -293,10 +293,11 @@ class Server(ABC):
         """The passcode of clients that connect from now on; None: they need none."""
         self.reload()
 
-    @staticmethod
-    @abstractmethod
-    def settings(settings: NodeSettings) -> StompSettings | OpenwireSettings:
+    @classmethod
+    def settings(cls, served: ServedNode) -> StompSettings | OpenwireSettings:
         """Return the settings of the port."""
+        found: StompSettings | OpenwireSettings = getattr(served.node.settings, cls.table)
+        return found
 
     @abstractmethod
     def client(self, output: Output) -> ClientProgram[Any, Any]:

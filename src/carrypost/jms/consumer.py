@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, overload
@@ -91,20 +91,15 @@ class MessageListener(Protocol):
         """Handle a message. Raising an exception means that it was not consumed."""
 
 
-class SessionOwner(Protocol):
-    """The part of a context that opened a session for one consumer."""
-
-    async def _release(self, session: Session) -> None:
-        """Close the session of a consumer that is closed."""
-
-
 class Consumer(JavaNamed):
     """One consumer; opened by the `create_…consumer` methods of a context, and closed by `close` or ``async with``."""
 
-    def __init__(self, session: Session, intake: Intake, owner: SessionOwner | None = None) -> None:
+    def __init__(
+        self, session: Session, intake: Intake, release: Callable[[Session], Awaitable[None]] | None = None
+    ) -> None:
         self._session, self._intake = session, intake
-        self._owner = owner
-        """The owner of the session, if the session closes with the consumer."""
+        self._release = release
+        """Closes the session, if it closes with the consumer."""
         self._listener: object = None
 
     async def __aenter__(self) -> Self:
@@ -248,10 +243,10 @@ class Consumer(JavaNamed):
         """
         if not self.closed:
             self._session.check_not_listening("close a consumer of its own context")
-            if self._owner is None:
+            if self._release is None:
                 await self._session.leave(self._intake)
             else:
-                await self._owner._release(self._session)  # noqa: SLF001 - a part of the same API
+                await self._release(self._session)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._intake.waiting)} waiting"

@@ -229,9 +229,9 @@ class ContextSessions(JavaNamed):
         return acknowledge_mode(wanted.acknowledge)
 
     async def _consume(
-        self, session: Session, wanted: ConsumerOptions, owner: ContextSessions | None = None
+        self, session: Session, wanted: ConsumerOptions, release: Callable[[Session], Awaitable[None]] | None = None
     ) -> Consumer:
-        consumer = Consumer(session, await session.consume(wanted), owner)
+        consumer = Consumer(session, await session.consume(wanted), release)
         self._start_by_itself()
         return consumer
 
@@ -245,7 +245,7 @@ class ContextSessions(JavaNamed):
         for each in self._all:
             each.acknowledgement.flush()  # A new subscription has what nobody acknowledged, as in `Session.consume`.
         try:
-            return await self._consume(session, wanted, self)
+            return await self._consume(session, wanted, self._release)
         except BaseException:
             await self._release(session)
             raise

@@ -44,7 +44,7 @@ here. A row records the mark, since programs may get the message only after a re
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from carrypost.messaging.context import MessagingContext
     from carrypost.messaging.receipts import OwedReceipts
     from carrypost.messaging.state import Claimant, Consumer, Session, Tenure
+    from carrypost.messaging.subscriptions import Topics
 
 
 _TRIES = 8
@@ -269,19 +270,12 @@ class ClaimRow(msgspec.Struct, frozen=True, array_like=True):
     """Events of its channel that are missing before it."""
 
 
-class Claimants(Protocol):
-    """The subscriptions of one host, by number."""
-
-    def __getitem__(self, number: int) -> Claimant | None:
-        """Return the subscription of this number; None if it ended."""
-
-
 class Claims(Part):
     """All claims of one host."""
 
-    def __init__(self, context: MessagingContext, owed: OwedReceipts, claimants: Claimants) -> None:
+    def __init__(self, context: MessagingContext, owed: OwedReceipts, topics: Topics) -> None:
         self._holdings, self._cache = context.holdings, context.holdings.cache
-        self._claimants, self._interest_changes = claimants, context.deliveries.interest_changes
+        self._topics, self._interest_changes = topics, context.deliveries.interest_changes
         self._journal, self._emit = context.journal, context.outputs.emit
         self._table, self._tries = Table(context.ledger, b"C", ClaimRow), context.settings.messaging.tries
         self.confirmations = Confirmations(context, owed)
@@ -404,7 +398,7 @@ class Claims(Part):
         self._session_order.restore(stored)
         found: list[Claim] = []
         for name, row in self._table.read(stored):
-            claimant = self._claimants[int.from_bytes(name[:_NUMBER_BYTES], "big")]
+            claimant = self._topics[int.from_bytes(name[:_NUMBER_BYTES], "big")]
             copy = self._cache.get(MessageId(name[_NUMBER_BYTES:]))
             if claimant is None or copy is None or not copy.whole:
                 self._table.delete(name)

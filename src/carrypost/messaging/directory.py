@@ -29,7 +29,7 @@ latest entry is kept and carried on. Programs never see these entries among name
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.messaging.context import MessagingContext
+    from carrypost.messaging.queues.queues import Queues
     from carrypost.messaging.subscriptions import Topics
     from carrypost.model.descriptor import Descriptor
 
@@ -112,20 +113,10 @@ def encode_advert(advert: Advert) -> bytes:
     return _encode(fields[:-1])
 
 
-class Consumption(Protocol):
-    """The queues that a node manages, or receives from."""
-
-    def counts(self, destination: str) -> tuple[tuple[NodeId, int], ...]:
-        """Return the nodes that consumed most from a queue of this node, and how much; empty for anything else."""
-
-    def asks(self, destination: str) -> bool:
-        """Return True if a consumer of this node receives from a queue."""
-
-
 class Directory(Part):
     """The names of one node."""
 
-    def __init__(self, context: MessagingContext, topics: Topics, queues: Consumption) -> None:
+    def __init__(self, context: MessagingContext, topics: Topics, queues: Queues) -> None:
         settings, self._topics, self._queues = context.settings, topics, queues
         self._here, self._limits = context.node, context.limits
         self._holdings, self._outputs = context.holdings, context.outputs

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import News, Performed, Provider
     from carrypost.messaging.commands import Ack
     from carrypost.model.descriptor import Descriptor
-    from carrypost.node.settings import NodeSettings, OpenwireSettings
 
 
 _SILENCE_MS = 30_000
@@ -427,11 +426,6 @@ class Server(server.Server):
 
     def _copy(self, sent: Descriptor, payload: bytes, version: int) -> Copy:
         return Copy(received(sent, payload, self._shared.labels), version)
-
-    @staticmethod
-    def settings(settings: NodeSettings) -> OpenwireSettings:
-        """Return the settings of the port."""
-        return settings.openwire
 
     def client(self, output: Output) -> Client:
         """Return a new client."""

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from carrypost.jms.provider import Provider
     from carrypost.log.events import Handed
     from carrypost.messaging.commands import Receive, Subscribe
-    from carrypost.node.settings import NodeSettings, StompSettings
 
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
@@ -474,13 +473,8 @@ class Server(server.Server):
 
     def __init__(self, served: ServedNode) -> None:
         super().__init__(served)
-        self._heart_beat_ms = round(1_000 * self.settings(served.node.settings).heart_beat_s)
+        self._heart_beat_ms = round(1_000 * served.node.settings.stomp.heart_beat_s)
         self._copies = Copies(self.provider, rest)
-
-    @staticmethod
-    def settings(settings: NodeSettings) -> StompSettings:
-        """Return the settings of the port."""
-        return settings.stomp
 
     def client(self, output: Output) -> Client:
         """Return a new client."""
