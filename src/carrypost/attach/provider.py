@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
@@ -28,6 +29,7 @@ from carrypost.messaging.program_commands import Command
 from carrypost.model.descriptor import Descriptor
 
 R = TypeVar("R")
+N = TypeVar("N")
 _decode_sent = ANSWERS[Perform].decode
 _CLOSERS: Mapping[type, Callable[[int], Command[None]]] = {
     do.Connect: do.Disconnect, do.OpenSession: do.CloseSession, do.Consume: do.CloseConsumer,
@@ -289,44 +291,90 @@ def _fail(future: asyncio.Future[Any], error: CarrypostError) -> None:
     future.exception()  # It counts as seen: its caller may be gone.
 
 
-class _Shared:
-    """A connection in use."""
+class _Use:
+    """The use of a node by one event loop."""
 
-    def __init__(self) -> None:
-        self.provider: AttachedProvider | ReconnectingProvider | None = None
-        self.users = 0
+    def __init__(self, settings: object) -> None:
+        self.settings, self.users = settings, 0
+        self.opened: Any = None
         self.changing = asyncio.Lock()
 
 
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Path, float], _Shared]] = WeakKeyDictionary()
+_uses: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, _Use]] = WeakKeyDictionary()
 
 
-class AttachedNode:
-    """Source from which contexts get a node that runs elsewhere.
+class SharedNode(ABC, Generic[N]):
+    """Source of a node that its users in one event loop share: the first one opens it, and the last one closes it."""
+
+    def __init__(self, key: object, settings: object = None) -> None:
+        self._key, self._with = key, settings
+        """Sources with equal keys have the same node, and must have the same settings."""
+
+    @property
+    def in_use(self) -> bool:
+        """True if this event loop uses the node."""
+        return self._key in _uses.get(asyncio.get_running_loop(), {})
+
+    async def acquire(self) -> Provider:
+        """Return the node's provider."""
+        use = _uses.setdefault(asyncio.get_running_loop(), {}).setdefault(self._key, _Use(self._with))
+        if use.settings != self._with:
+            raise IllegalStateException(
+                f"this program uses the node in {self._key} with other settings: give both factories the same"
+            )
+        use.users += 1
+        try:
+            async with use.changing:
+                use.opened = await self._present(use.opened)
+                return self._provider(use.opened)
+        except BaseException:
+            await self.release()
+            raise
+
+    async def release(self) -> None:
+        """Release the provider."""
+        uses = _uses[asyncio.get_running_loop()]
+        use = uses[self._key]
+        use.users -= 1
+        async with use.changing:
+            if use.users:
+                return  # Another user came meanwhile.
+            opened, use.opened = use.opened, None
+            if opened is not None:
+                await self._close(opened)
+            if not use.users:  # A user that came while it closed waits for the lock, and opens it again.
+                uses.pop(self._key, None)
+
+    @abstractmethod
+    async def _present(self, opened: N | None) -> N:
+        """Return the node that is open, or a new one if it is not, or over."""
+
+    @abstractmethod
+    def _provider(self, opened: N) -> Provider:
+        """Return the provider of an open node."""
+
+    @abstractmethod
+    async def _close(self, opened: N) -> None:
+        """Close a node."""
+
+
+class AttachedNode(SharedNode[AttachedProvider | ReconnectingProvider]):
+    """Source from which contexts get a node that runs elsewhere; `acquire` raises `NoNodeError` if none answers.
 
     `reconnect_s` is the time for which they wait for that node when it is gone; 0: it is gone for good.
     """
 
     def __init__(self, path: Path, reconnect_s: float = 0.0) -> None:
+        super().__init__((path, reconnect_s))
         self._path, self._reconnect_s = path, reconnect_s
-        self._key = path, reconnect_s
 
-    async def acquire(self) -> Provider:
-        """Return the provider. The first caller attaches; raises `NoNodeError` if no node answers."""
-        found = _shared.setdefault(asyncio.get_running_loop(), {}).setdefault(self._key, _Shared())
-        found.users += 1
-        try:
-            async with found.changing:
-                if found.provider is None or found.provider.is_over:
-                    found.provider = await self._attach()
-                elif isinstance(found.provider, ReconnectingProvider):
-                    found.provider.check_present()
-                return found.provider
-        except BaseException:
-            await self.release()
-            raise
-
-    async def _attach(self) -> AttachedProvider | ReconnectingProvider:
+    async def _present(
+        self, opened: AttachedProvider | ReconnectingProvider | None
+    ) -> AttachedProvider | ReconnectingProvider:
+        if opened is not None and not opened.is_over:
+            if isinstance(opened, ReconnectingProvider):
+                opened.check_present()
+            return opened
         first = await AttachedProvider.open(self._path)
         if not self._reconnect_s:
             return first
@@ -334,18 +382,8 @@ class AttachedNode:
             first, lambda: AttachedProvider.open(self._path), str(self._path), self._reconnect_s
         )
 
-    def unhandled(self, error: JMSException) -> None:
-        """Ignore the error, which the log has already."""
+    def _provider(self, opened: AttachedProvider | ReconnectingProvider) -> Provider:
+        return opened
 
-    async def release(self) -> None:
-        """Release the provider; the last user closes the connection."""
-        found = _shared[asyncio.get_running_loop()][self._key]
-        found.users -= 1
-        async with found.changing:
-            if found.users:
-                return
-            provider, found.provider = found.provider, None
-            if provider is not None:
-                await provider.close()
-            if not found.users:  # A caller that came meanwhile waits for the lock, and attaches again.
-                _shared[asyncio.get_running_loop()].pop(self._key, None)
+    async def _close(self, opened: AttachedProvider | ReconnectingProvider) -> None:
+        await opened.close()

@@ -9,12 +9,10 @@ import asyncio
 import logging
 import math
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
-from carrypost.attach.provider import AttachedNode
+from carrypost.attach.provider import AttachedNode, SharedNode
 from carrypost.classic import connections
 from carrypost.config.rules import nearest
 from carrypost.errors import (
@@ -45,87 +43,31 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor_values import Privilege
 
 
-@dataclass(slots=True)
-class _Running:
-    """A node in use."""
-
-    settings: NodeSettings
-    privilege: Privilege | None
-    served: ServedNode | None = None
-    users: int = 0
-    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-_running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Running]] = WeakKeyDictionary()
-
-
-class EmbeddedNode:
-    """The source of the node for the contexts of one factory."""
+class EmbeddedNode(SharedNode["ServedNode"]):
+    """Source from which contexts get a node in this process."""
 
     def __init__(self, settings: NodeSettings, given: Privilege | None) -> None:
-        self._settings = settings
-        self._privilege = given
-        self._folder = settings.data.absolute()
+        super().__init__(settings.data.absolute(), (settings, given))
+        self._settings, self._privilege = settings, given
 
-    @property
-    def runs_here(self) -> bool:
-        """True if it is in use from this event loop."""
-        return self._folder in _running.get(asyncio.get_running_loop(), {})
+    async def _present(self, opened: ServedNode | None) -> ServedNode:
+        # Loaded here, as programs that attach to a node do without it, and start in half the time.
+        from carrypost.attach.served_node import ServedNode  # noqa: PLC0415
 
-    async def acquire(self) -> Provider:
-        """Return the node's provider. The first caller starts the node."""
-        nodes = _running.setdefault(asyncio.get_running_loop(), {})
-        found = nodes.get(self._folder)
-        if found is None:
-            found = nodes[self._folder] = _Running(self._settings, self._privilege)
-        elif found.settings != self._settings or found.privilege is not self._privilege:
-            raise IllegalStateException(
-                f"this program uses the node in {self._folder} with other settings: give both factories the same"
-            )
-        found.users += 1
         try:
-            async with found.busy:
-                if found.served is None:
-                    found.served = await _start(found)
-                return _messaging(found.served)
-        except BaseException:
-            await self.release()
-            raise
+            return opened or await ServedNode.start(self._settings, self._privilege)
+        except StateError as error:
+            raise IllegalStateException(f"{error}; inside testing.run, net.context(NAME) makes contexts") from error
+        except CarrypostError as error:
+            raise JMSException(f"the node cannot start: {error}") from error
 
-    def unhandled(self, error: JMSException) -> None:
-        """Ignore the error, which the log has already."""
+    def _provider(self, opened: ServedNode) -> Provider:
+        if opened.provider is None:
+            raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
+        return opened.provider
 
-    async def release(self) -> None:
-        """Release the provider; the last user stops the node, and everything sent is on disk by then."""
-        nodes = _running[asyncio.get_running_loop()]
-        found = nodes[self._folder]
-        found.users -= 1
-        async with found.busy:
-            if found.users:
-                return  # Another user came meanwhile.
-            served, found.served = found.served, None
-            if served is not None:
-                await served.stop()
-            if not found.users:  # A user that came while it stopped waits for the lock, and starts it again.
-                nodes.pop(self._folder, None)
-
-
-def _messaging(served: ServedNode) -> Provider:
-    if served.provider is None:
-        raise JMSException("messaging is switched off on this node: set messaging.enabled = true")
-    return served.provider
-
-
-async def _start(found: _Running) -> ServedNode:
-    # Loaded here, as programs that attach to a node do without it, and start in half the time.
-    from carrypost.attach.served_node import ServedNode  # noqa: PLC0415
-
-    try:
-        return await ServedNode.start(found.settings, found.privilege)
-    except StateError as error:
-        raise IllegalStateException(f"{error}; inside testing.run, net.context(NAME) makes contexts") from error
-    except CarrypostError as error:
-        raise JMSException(f"the node cannot start: {error}") from error
+    async def _close(self, opened: ServedNode) -> None:
+        await opened.stop()
 
 
 _log = logging.getLogger("carrypost.jms")
@@ -259,7 +201,7 @@ class _Joining:
         embedded, starting = EmbeddedNode(self._settings, self._privilege), _Starting(self._settings)
         while True:
             try:
-                if self._attach is False or (self._attach is None and embedded.runs_here):
+                if self._attach is False or (self._attach is None and embedded.in_use):
                     return self._joined("embedded", embedded, await embedded.acquire())
                 return await self._join_running()
             except NoNodeError as error:
