@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from carrypost.errors import CarrypostError, IllegalStateException, JMSException, NameNotFoundException
@@ -51,39 +51,6 @@ from carrypost.messaging.sessions import Sessions
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 
-
-class Translating:
-    """Errors of the core become those of JMS."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, CarrypostError):
-            made = translated(error)
-            raise made from (made.__cause__ if made is error else error)
-
-
-class HostCommand(Translating):
-    """A step of the host, after which it is drained soon."""
-
-    __slots__ = ("_drain",)
-
-    def __init__(self, drain: Callable[[], None]) -> None:
-        self._drain = drain
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            self._drain()
-        else:
-            super().__exit__(kind, error, trace)
-
-
-translating = Translating()
-
-
 R = TypeVar("R")
 _PATIENCE_S = 0.002
 _FULL = Durability.FULL
@@ -111,8 +78,6 @@ class LocalProvider(Provider):
         self._awaited: dict[asyncio.Future[None], str] = {}
         """Names that lookups wait for."""
         self._number = 0
-        self._steps = tuple([HostCommand(partial(self._drain_soon, patient=each)) for each in (False, True)])
-        """Steps of the host, after which it is drained; True: no caller waits for that."""
         self._drains = False
         self._patient = True
         """True while nothing waits for the next drain."""
@@ -264,8 +229,18 @@ class LocalProvider(Provider):
 
     def _give(self, command: Command[R], number: int = 0) -> R:
         """Give the host a command."""
-        with self._steps[command.patient]:
-            return self._host().messaging.execute(command, self._driver.now, number)
+        return self._step(lambda host, now: host.messaging.execute(command, now, number), patient=command.patient)
+
+    def _step(self, act: Callable[[Host, int], R], *, patient: bool | None) -> R:
+        """Let the host make a step, and drain it soon; `patient`: no caller waits for that; None: it is not needed."""
+        try:
+            made = act(self._host(), self._driver.now)
+        except CarrypostError as error:
+            refusal = translated(error)
+            raise refusal from refusal.__cause__
+        if patient is not None:
+            self._drain_soon(patient=patient)
+        return made
 
     def tell(self, command: do.Credit | do.GoOn) -> None:
         """Carry out a command that has no answer, unless its consumer or its session is gone."""
@@ -304,14 +279,13 @@ class LocalProvider(Provider):
         return found
 
     async def _draft(self, asked: do.KeepDraft) -> tuple[int, Descriptor | None]:
-        with translating:
-            return self._host().draft(asked.session, asked.draft, self._driver.now)
+        return self._step(lambda host, now: host.draft(asked.session, asked.draft, now), patient=None)
 
     async def _discover(self, asked: do.Discover) -> Discovered:
         number = self._next()
-        with self._steps[False]:
-            host, now = self._host(), self._driver.now
-            host.messaging.discover(number, host.reach(), now + asked.timeout_us, now)
+        self._step(
+            lambda host, now: host.messaging.discover(number, host.reach(), now + asked.timeout_us, now), patient=False
+        )
         found: Discovered = await asyncio.shield(self._answer(number))
         return found
 
@@ -350,10 +324,8 @@ class LocalProvider(Provider):
     def perform(self, asked: Perform) -> Performed:
         """Carry out a unit of work."""
         number, durability = self._next(), asked.durability
-        with self._steps[durability is not _FULL]:
-            made = self._host().perform(
-                UnitOfWork(number, asked.sends, asked.acks, durability, asked.session), self._driver.now
-            )
+        unit = UnitOfWork(number, asked.sends, asked.acks, durability, asked.session)
+        made = self._step(lambda host, now: host.perform(unit, now), patient=durability is not _FULL)
         for descriptor in made:
             self._follow(asked.session, descriptor.id)
         sent: asyncio.Future[tuple[Descriptor, ...]] = self._loop.create_future()
