@@ -182,7 +182,7 @@ class Subscriptions:
     def asking(self) -> Callable[[Descriptor], tuple[int, ...]]:
         """A function that returns the numbers of the subscriptions to a message, ascending."""
         if not len(self):  # A node whose programs use messaging has interests of layers alone.
-            return _none
+            return lambda _: ()
         return self._narrowed if self._narrower or self._lent else self._interests.which
 
     def _narrowed(self, descriptor: Descriptor) -> tuple[int, ...]:
@@ -191,10 +191,6 @@ class Subscriptions:
             number for number in self._interests.which(descriptor)
             if number not in lent and ((own := narrower.get(number)) is None or own.matches(descriptor))
         ])  # fmt: skip
-
-
-def _none(_: Descriptor) -> tuple[int, ...]:
-    return ()
 
 
 _LENGTH: Final = attrgetter("descriptor.length")

@@ -29,7 +29,7 @@ latest entry is kept and carried on. Programs never see these entries among name
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -57,7 +57,7 @@ from carrypost.security.hpke import KEY_BYTES
 from carrypost.security.sealing import SealingKey
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.messaging.context import MessagingContext
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from carrypost.model.descriptor import Descriptor
 
 
+A = TypeVar("A")
 NAMES_MAX = 4_096
 """Number of names of others: some thousand devices with a few each. A row and its entry take 1 KiB, with the copy 2."""
 CACHE_SHARE = 4
@@ -82,8 +83,6 @@ _RETRY_US = 10_000_000
 _WRITE_PART = 30
 """Part of a name's time after which its use is written again."""
 PREFIX = f"{Kind.DIRECTORY}/"
-_GONE = Reason.PURGED
-"""Reasons for which superseded or refused copies leave."""
 _Node = Annotated[NodeId, msgspec.Meta(min_length=1, max_length=DESTINATION_MAX)]
 
 
@@ -113,14 +112,37 @@ def encode_advert(advert: Advert) -> bytes:
     return _encode(fields[:-1])
 
 
-class Directory(Part):
+class _Advertised(Part):
+    """Entries of nodes whose latest messages stay in the cache; overtaken ones leave at the end of their step."""
+
+    def __init__(self, context: MessagingContext) -> None:
+        self._here, self._holdings, self._outputs = context.node, context.holdings, context.outputs
+        self._overtaken: list[MessageId] = []
+
+    def _discard_later(self, message: MessageId) -> None:
+        self._overtaken.append(message)
+        self.due_us = 0
+
+    def _discard_overtaken(self) -> None:
+        overtaken, self._overtaken = self._overtaken, []
+        for message in overtaken:
+            if (copy := self._holdings.here(message)) is not None:
+                self._holdings.discard(copy, Reason.PURGED, done=True)
+
+    def _refuse(self, copy: Copy) -> None:
+        """Refuse a message that is malformed, or that its author may not send."""
+        self._outputs.refuse("directory", copy.giver or "", copy.descriptor.shown)
+        self._discard_later(copy.id)
+
+
+class Directory(_Advertised):
     """The names of one node."""
 
     def __init__(self, context: MessagingContext, topics: Topics, queues: Queues) -> None:
+        super().__init__(context)
         settings, self._topics, self._queues = context.settings, topics, queues
-        self._here, self._limits = context.node, context.limits
-        self._holdings, self._outputs = context.holdings, context.outputs
-        self._deliveries, self._table = context.deliveries, Table(context.ledger, b"D", Entry)
+        self._limits, self._deliveries = context.limits, context.deliveries
+        self._table = Table(context.ledger, b"D", Entry)
         self.names: Namespace = Namespace(context.node)
         asked = settings.messaging
         self._leased = asked.directory == "lease"
@@ -140,8 +162,6 @@ class Directory(Part):
         """Time before which no advertisement is published."""
         self._next_us = self._lapse_us = NEVER
         """Times at which an advertisement is due, and at which a name of others may have to be dropped."""
-        self._overtaken: list[MessageId] = []
-        """Advertisements that leave the cache at the end of this step."""
 
     # --- the life of the node ------------------------------------------------------------------------------
 
@@ -165,15 +185,13 @@ class Directory(Part):
         """Drop names whose time is over, unless a program consumes from their destination and that counts as use."""
         if self._lapse_us <= now:
             for each in [each for each in (*self._idle, *self._used) if each.deadline_us <= now]:
-                if not (self._leased or each.hidden) and self._is_consumed(each.destination):
+                consumed = self._topics.consumers_of(each.destination) or self._queues.receiver.asks(each.destination)
+                if consumed and not (self._leased or each.hidden):
                     self._use(each, now)
                 else:
                     self._drop(each)
             self._lapse_us = min([each.deadline_us for each in (*self._idle, *self._used)], default=NEVER)
             self._look_ahead()
-
-    def _is_consumed(self, destination: str) -> bool:
-        return self._topics.is_consumed(destination) or self._queues.asks(destination)
 
     # --- advertising ---------------------------------------------------------------------------------------
 
@@ -218,16 +236,6 @@ class Directory(Part):
         part = zlib.crc32(f"{self._here}/{own.name}".encode()) / 2**32
         return own.deadline_us - round(self._life_us * (3 + part) / 6)
 
-    def _discard_later(self, message: MessageId) -> None:
-        self._overtaken.append(message)
-        self.due_us = 0
-
-    def _discard_overtaken(self) -> None:
-        overtaken, self._overtaken = self._overtaken, []
-        for message in overtaken:
-            if (copy := self._holdings.here(message)) is not None:
-                self._holdings.discard(copy, _GONE, done=True)
-
     # --- what comes ----------------------------------------------------------------------------------------
 
     def receive(self, copy: Copy) -> None:
@@ -236,8 +244,7 @@ class Directory(Part):
         found = address.address(descriptor.destination)
         advert = _advert_of(descriptor) if found is not None and found.node == descriptor.node else None
         if found is None or advert is None or fault_of(found.name) is not None:
-            self._outputs.refuse("directory", copy.giver or "", descriptor.shown)
-            self._discard_later(copy.id)
+            self._refuse(copy)
             return
         known = self.names.entry(descriptor.node, found.name)
         # The advertisement that is known already, again: after a restart, or from another
@@ -460,14 +467,19 @@ def _can_be_named(destination: str) -> bool:
 
 def _advert_of(descriptor: Descriptor) -> Advert | None:
     """Return the contents of an advertisement; None if it is malformed, or its author may not make it."""
+    advert = _content(_decode_advert, descriptor)
+    return advert if advert is not None and may_say(descriptor.node, advert.destination) else None
+
+
+def _content(decode: Callable[[bytes], A], descriptor: Descriptor) -> A | None:
+    """Return the contents of an entry; None if it is malformed."""
     headers = descriptor.headers
     if headers is None or descriptor.length or descriptor.deadline_us is None:
         return None
     try:
-        advert = _decode_advert(headers.control)
+        return decode(headers.control)
     except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
         return None
-    return advert if may_say(descriptor.node, advert.destination) else None
 
 
 def may_say(node: NodeId, destination: str) -> bool:
@@ -493,18 +505,16 @@ class KeyAdvert(msgspec.Struct, frozen=True, array_like=True):
 _decode_key = msgspec.msgpack.Decoder(KeyAdvert).decode
 
 
-class SealingKeys(Part):
+class SealingKeys(_Advertised):
     """The entries with sealing keys, of this node and of others."""
 
     def __init__(self, context: MessagingContext) -> None:
-        self._here, self._holdings, self._outputs = context.node, context.holdings, context.outputs
+        super().__init__(context)
         self._keyring = context.keyring
         self._latest: dict[str, MessageId] = {}
         """The latest entry of each node, by destination."""
         self._renewal_us = NEVER
         """Time at which this node's entry is published next."""
-        self._overtaken: list[MessageId] = []
-        """Entries that leave the cache at the end of this step."""
 
     def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - the keyring has the rows
         """Advertise a key unless the entry of an earlier incarnation is here."""
@@ -521,10 +531,9 @@ class SealingKeys(Part):
         """Process an entry, this node's own among them."""
         descriptor = copy.descriptor
         found = address.address(descriptor.destination)
-        advert = _key_advert_of(descriptor) if found is not None and found.node == descriptor.node else None
+        advert = _content(_decode_key, descriptor) if found is not None and found.node == descriptor.node else None
         if advert is None:
-            self._outputs.refuse("directory", copy.giver or "", descriptor.shown)
-            self._leave(copy.id)
+            self._refuse(copy)
         elif self._note(descriptor) and not copy.own:
             key = SealingKey(advert.public, descriptor.ends_us)
             self._keyring.learn(descriptor.node, key, self._holdings.now_us)
@@ -535,9 +544,9 @@ class SealingKeys(Part):
         known = None if before is None else self._holdings.here(before)
         if known is not None and known.id != descriptor.id:
             if known.descriptor.tag > descriptor.tag:
-                self._leave(descriptor.id)
+                self._discard_later(descriptor.id)
                 return False
-            self._leave(known.id)
+            self._discard_later(known.id)
         self._latest[descriptor.destination] = descriptor.id
         if descriptor.node == self._here:
             # Half of the life is left for nodes that come by later.
@@ -546,16 +555,9 @@ class SealingKeys(Part):
             self._look_ahead()
         return True
 
-    def _leave(self, message: MessageId) -> None:
-        self._overtaken.append(message)
-        self.due_us = 0
-
     def drafts(self, now: int) -> Sequence[Draft]:
         """Return this node's entry if it is due; delete keys that no living message needs."""
-        overtaken, self._overtaken = self._overtaken, []
-        for message in overtaken:
-            if (copy := self._holdings.here(message)) is not None:
-                self._holdings.discard(copy, Reason.PURGED, done=True)
+        self._discard_overtaken()
         drafts: list[Draft] = []
         if self._keyring.signed:
             self._keyring.end_keys(now)
@@ -581,14 +583,3 @@ class SealingKeys(Part):
 
     def _look_ahead(self) -> None:
         self.due_us = 0 if self._overtaken else min(self._renewal_us, self._keyring.ends_us)
-
-
-def _key_advert_of(descriptor: Descriptor) -> KeyAdvert | None:
-    """Return the contents of an entry; None if it is malformed."""
-    headers = descriptor.headers
-    if headers is None or descriptor.length or descriptor.deadline_us is None:
-        return None
-    try:
-        return _decode_key(headers.control)
-    except (ValueError, RecursionError):  # ValueError: msgspec's own, and text that is not UTF-8
-        return None

@@ -428,7 +428,7 @@ _DO: Mapping[type[Command[Any]], _Does] = {
     do.Credit: lambda on, it, now, _: on.consuming.credit(it.consumer, it.messages, it.nbytes, now),
     do.CloseConsumer: lambda on, it, now, _: on.consuming.close_consumer(it.consumer, now, unread=it.unread),
     do.Unsubscribe: lambda on, it, now, _: on.consuming.unsubscribe(it.client, it.name, now),
-    do.DeclareQueue: lambda on, it, *_: on.queues.declare(it.asked).destination,
+    do.DeclareQueue: lambda on, it, *_: on.queues.manager.declared.declare(it.asked).destination,
     do.EndQueue: lambda on, it, now, _: on.end_queue(it.destination, now),
     do.DeclareTopic: lambda on, it, *_: on.queues.holder.declare(it.name).destination,
     do.EndTopic: lambda on, it, now, _: on.end_topic(it.destination, now),

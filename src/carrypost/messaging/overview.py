@@ -264,7 +264,7 @@ class Views:
         return queues, claimants
 
     def _queue(self, queue: Queue, handed: int) -> QueueView:
-        asked, (room, messages_max, bytes_max) = queue.asked, self._on.queues.manager.room(queue)
+        asked, (room, messages_max, bytes_max) = queue.asked, self._on.queues.manager.bounds.room_of(queue)
         held = dict(queue.held())
         here = held.pop(self._node, 0)
         deferred = self._deferred(queue) if here > handed else 0

@@ -319,20 +319,14 @@ class Receipts(Part):
 
     def _end(self, message: MessageId) -> None:
         """End the tracking of a message."""
-        send = self._forget(message)
-        if send is not None and not _receipt(message, send, rose=False).last:
+        send = self._sends.pop(message)
+        self._delivered.pop(message, None)
+        self._table.delete(message)
+        self._agenda.note_ended()
+        if (copy := self._holdings.cache.get(message)) is not None:
+            self._holdings.unwatch(copy)
+        if not _receipt(message, send, rose=False).last:
             self._journal.hold(_receipt(message, send, rose=False, last=True))
-
-    def _forget(self, message: MessageId) -> Send | None:
-        """Forget a send."""
-        send = self._sends.pop(message, None)
-        if send is not None:
-            self._delivered.pop(message, None)
-            self._table.delete(message)
-            self._agenda.note_ended()
-            if (copy := self._holdings.cache.get(message)) is not None:
-                self._holdings.unwatch(copy)
-        return send
 
     def left(self, copies: Sequence[Copy], reason: Reason) -> None:
         """Handle copies that are gone."""

@@ -271,7 +271,7 @@ class Consumers(Part):
         self._directory.opened(destination_of(asked.entry), now)
         self._channels.consumed(now)
         if known is not None and known.channel and _is_modulated_otherwise(known.asked, asked):
-            self._change(known, asked.modulator, now)  # What waits for it stays.
+            self._topics.modulate(known, asked.modulator, now)  # What waits for it stays.
         if known is None or known.asked != asked:
             return self._subscribe(found, asked, known, now).number
         known.connection = found.connection.number
@@ -306,9 +306,6 @@ class Consumers(Part):
                 f"this consumer has {option}, which cannot be combined with a modulator: close it, and create "
                 "another without"
             )
-        self._change(subscription, modulator, now)
-
-    def _change(self, subscription: Subscription, modulator: bytes, now: int) -> None:
         self._topics.modulate(subscription, modulator, now)
 
     def credit(self, consumer: int, messages: int, nbytes: int, now: int) -> None:

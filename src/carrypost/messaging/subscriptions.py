@@ -284,10 +284,6 @@ class Topics(Part):
                 if subscription.consumers:
                     self.renew(subscription, now)
 
-    def is_consumed(self, destination: str) -> bool:
-        """Return True if there is a consumer of this very topic."""
-        return bool(self.consumers_of(destination))
-
     def consumers_of(self, destination: str) -> list[Consumer]:
         """Return the consumers of this very topic."""
         return [consumer for each in self._open.get(exactly(destination), ()) for consumer in each.consumers]

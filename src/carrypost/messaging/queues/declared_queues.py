@@ -176,14 +176,9 @@ class Bounds(Part):
         limits = self._limits
         return self._rooms.get(queue) or Room(limits.queue_messages_max, limits.queue_bytes_max, limits.share_author)
 
-    @property
-    def of_each(self) -> tuple[int, int]:
-        """Messages and bytes that one queue may have."""
-        return self._limits.queue_messages_max, self._limits.queue_bytes_max
-
-    def usage(self, queue: Queue) -> Usage:
-        """Return the messages of a queue and their bytes."""
-        return self._room(queue)
+    def room_of(self, queue: Queue) -> tuple[Usage, int, int]:
+        """Return what a queue has, and the messages and bytes that it may have."""
+        return self._room(queue), self._limits.queue_messages_max, self._limits.queue_bytes_max
 
     def check(self, sends: Mapping[Queue, Sequence[Draft]]) -> None:
         """Raise unless all of these messages, which programs of this node send together, fit."""
@@ -341,7 +336,7 @@ class DeclaredQueues(Part):
         """Return the queue for dead letters of a queue. It has the same receivers."""
         name = DEAD_LETTERS + queue.asked.name
         known = self._queues.get(address.queue(name, self._node))
-        return known or self.declare(Declare(name, receivers=queue.asked.receivers))[0]
+        return known or self.declare(Declare(name, receivers=queue.asked.receivers))
 
     def reach(self, destination: str) -> Queue | None:
         """Return the queue of this address, made if it is for dead letters of a queue that is here.
@@ -356,8 +351,8 @@ class DeclaredQueues(Part):
                 return self.letters_of(source)
         return found
 
-    def declare(self, asked: Declare) -> tuple[Queue, bool]:
-        """Return the queue of this name, and True if it is new; raises `JMSException` if it has other options."""
+    def declare(self, asked: Declare) -> Queue:
+        """Return the queue of this name, declared unless it is here; raises `JMSException` if it has other options."""
         policy = policy_named(asked.policy)
         if policy is None:
             raise JMSException(f"there is no policy {asked.policy!r}; there are {', '.join(policy_names())}")
@@ -371,13 +366,13 @@ class DeclaredQueues(Part):
                     f"the queue {asked.name!r} exists with other options ({_options(known.asked)}): declare it with "
                     "the same, or end it first"
                 )
-            return known, False
+            return known
         self._number += 1
         queue = Queue(self._number, destination, asked, policy)
         self._enter(queue)
         if not asked.connection:
             self._table.put(_row_name(queue.number), QueueRow(asked))
-        return queue, True
+        return queue
 
     def _enter(self, queue: Queue) -> None:
         self._queues[queue.destination] = self._by_number[queue.number] = queue

@@ -88,10 +88,6 @@ class Demands(Part):
 
     # --- consumers of this node ----------------------------------------------------------------------------
 
-    def open_local(self, queue: Queue, number: int, selector: str) -> Demand:
-        """Open the demand of a consumer of this node, which is granted credit later."""
-        return queue.demand(self._node, number, selector, self.next_place())
-
     def grant(self, queue: Queue, demand: Demand, credit: int) -> None:
         """Set the total credit of a demand."""
         demand.grant(credit)

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
     from carrypost.gossip.draft import Draft
     from carrypost.gossip.holdings.copies import Copy
-    from carrypost.gossip.holdings.eviction import Usage
     from carrypost.messaging.context import MessagingContext
     from carrypost.messaging.queues.queue import Demand, Queue
     from carrypost.model.ids import NodeId
@@ -88,13 +87,13 @@ class Manager(Part):
         self._reminders = Reminders(context, self.declared)
         self._ready: dict[Queue, None] = {}
         """Queues that may have something to assign."""
-        self._bounds = self._stock.bounds
+        self.bounds = self._stock.bounds
         self.lapsed: list[QueueEntry] = []
         """Entries of consumers of this node whose leases are over: the receiver withdraws them."""
         self.handed: list[QueueEntry] = []
         """Entries that consumers of this node were handed before a restart, and did not consume."""
         self.parts = (
-            self.declared, self.demands, self, self._reminders, self._gaps, self.closed, self._bounds
+            self.declared, self.demands, self, self._reminders, self._gaps, self.closed, self.bounds
         )  # fmt: skip
 
     # --- queues --------------------------------------------------------------------------------------------
@@ -107,7 +106,7 @@ class Manager(Part):
         for each in list(queue):
             queue.withdraw(each)
         self.declared.remove(queue)
-        self._bounds.ended(queue)
+        self.bounds.ended(queue)
         self._ready.pop(queue, None)
 
     def check(self, drafts: Iterable[Draft]) -> None:
@@ -117,19 +116,11 @@ class Manager(Part):
             if draft.destination.startswith("queue/") and address.addressee(draft.destination) == self._node:
                 sends.setdefault(self.declared.managed(draft.destination), []).append(draft)
         if sends:
-            self._bounds.check(sends)
-
-    def having(self, message: MessageId) -> list[str]:
-        """Return the names of the queues that a message is in."""
-        return [entry.queue for entry in self._stock.of(message)]
+            self.bounds.check(sends)
 
     def entries_of(self, message: MessageId) -> Sequence[QueueEntry]:
         """Return the entries of a message."""
         return self._stock.of(message)
-
-    def room(self, queue: Queue) -> tuple[Usage, int, int]:
-        """Return what a queue has, and the messages and bytes that it may have."""
-        return self._bounds.usage(queue), *self._bounds.of_each
 
     # --- messages ------------------------------------------------------------------------------------------
 
@@ -144,12 +135,12 @@ class Manager(Part):
             self._fail(copy, "it is sealed for a key that its reader does not have")
         elif queue.asked.sealed and copy.opened is None:
             self._fail(copy, "the queue takes sealed messages alone")
-        elif self._bounds.admits(queue, copy):
+        elif self.bounds.admits(queue, copy):
             self._add(queue, copy, now)
         elif copy.own:  # Not by a unit of work, which would have raised (`check`).
             self._fail(copy, "its queue is full")
         else:
-            self._bounds.turn_away(queue, copy)
+            self.bounds.turn_away(queue, copy)
 
     def _fail(self, copy: Copy, reason: str) -> None:
         entry = self._stock.make(0, copy)
@@ -198,10 +189,10 @@ class Manager(Part):
         It was handed over `count` times: answers to these do not count for the letter.
         """
         name = letters_of_topic(pattern, self._node)
-        letters = self.declared.get(address.queue(name, self._node)) or self.declared.declare(Declare(name))[0]
+        letters = self.declared.get(address.queue(name, self._node)) or self.declared.declare(Declare(name))
         if copy.id in letters.entries:
             return True
-        if not self._bounds.admits(letters, copy):
+        if not self.bounds.admits(letters, copy):
             return False
         letter = self._add(letters, copy, now)
         letter.count, letter.letter = count, history(name.removeprefix(DEAD_LETTERS), count, error)
@@ -262,7 +253,7 @@ class Manager(Part):
         copy = entry.copy
         assert copy is not None
         letters = self.declared.letters_of(queue)
-        if not self._bounds.admits(letters, copy, moved=True):
+        if not self.bounds.admits(letters, copy, moved=True):
             full = "nobody could consume it, and the queue of its dead letters is full"
             self.close(entry, control.FAILED, full, drop=Reason.DEAD_LETTER)
             return

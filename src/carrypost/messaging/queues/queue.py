@@ -145,7 +145,7 @@ class Group:
         elif demand not in self.asking:
             self.asking[demand] = None
             if self.correlation is not None and len(self.asking) == 1:
-                self._correlated.asks(self.correlation)
+                self._correlated.note(self.correlation)
 
     def _selects(self, descriptor: Descriptor) -> bool:
         if not self.reads and descriptor.unsealed is not None:
@@ -212,7 +212,7 @@ class Correlated:
         correlation = _correlation_of(entry.descriptor)
         if correlation is not None:
             insort(self._waiting.setdefault(correlation, []), entry, key=_rank)
-            self._note(correlation)
+            self.note(correlation)
 
     def went(self, entry: QueueEntry) -> None:
         """Remove a message that waits no more."""
@@ -223,7 +223,7 @@ class Correlated:
             return
         del waiting[at]
         if waiting:
-            self._note(correlation)
+            self.note(correlation)
         else:
             del self._waiting[correlation]
 
@@ -240,11 +240,8 @@ class Correlated:
         if not groups:
             del self._groups[correlation]
 
-    def asks(self, correlation: str) -> None:
-        """Note that a demand of a group takes another message."""
-        self._note(correlation)
-
-    def _note(self, correlation: str) -> None:
+    def note(self, correlation: str) -> None:
+        """Note that messages with this id wait, or are demanded."""
         waiting = self._waiting.get(correlation)
         if waiting and self._asking(correlation) and (note := (waiting[0].rank, correlation)) not in self._noted:
             self._noted.add(note)
@@ -281,8 +278,8 @@ class Queue:
     """A queue that this node manages."""
 
     __slots__ = (
-        "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_demands", "_searching", "_waiting",
-        "asked", "destination", "entries", "number", "tally",
+        "_askers", "_correlated", "_groups", "_here", "_parties", "_policy", "_demands", "_searching",
+        "asked", "destination", "entries", "number", "tally", "waiting",
     )  # fmt: skip
 
     def __init__(self, number: int, destination: str, asked: Declare, policy: Policy) -> None:
@@ -298,7 +295,8 @@ class Queue:
         """Number of nodes with demands."""
         self.entries: dict[bytes, QueueEntry] = {}
         """All entries that are alive, by id: waiting, delayed, or assigned."""
-        self._waiting: list[QueueEntry] = []
+        self.waiting: list[QueueEntry] = []
+        """Waiting messages, in order; changed here alone."""
         self._demands: dict[tuple[NodeId, int], Demand] = {}
         self._groups: dict[tuple[str, bool], Group] = {}
         """Groups by selector, and by `Group.reads`."""
@@ -306,11 +304,6 @@ class Queue:
         """Groups that messages are matched against."""
         self._correlated = Correlated()
         """Groups that ask for a correlation id."""
-
-    @property
-    def waiting(self) -> list[QueueEntry]:
-        """Waiting messages, in order; read-only."""
-        return self._waiting
 
     @property
     def is_restricted(self) -> bool:
@@ -332,16 +325,16 @@ class Queue:
 
     def enqueue(self, entry: QueueEntry) -> None:
         """Add a waiting message."""
-        insort(self._waiting, entry, key=_rank)
+        insort(self.waiting, entry, key=_rank)
         self._correlated.came(entry)
         for group in self._searching:
             group.came(entry)
 
     def remove(self, entry: QueueEntry) -> None:
         """Remove a message that waits no more."""
-        at = bisect_left(self._waiting, entry.rank, key=_rank)
-        if at < len(self._waiting) and self._waiting[at] is entry:
-            del self._waiting[at]
+        at = bisect_left(self.waiting, entry.rank, key=_rank)
+        if at < len(self.waiting) and self.waiting[at] is entry:
+            del self.waiting[at]
             self._correlated.went(entry)
             for group in self._searching:
                 group.went(entry)
@@ -430,7 +423,7 @@ class Queue:
 
     def next(self) -> tuple[QueueEntry, Demand] | None:
         """Return the next assignment, message and demand; None if nothing that waits is asked for."""
-        if not self._waiting:
+        if not self.waiting:
             return None
         best: QueueEntry | None = None
         asking: list[Demand] = []
@@ -439,7 +432,7 @@ class Queue:
             best, asking = correlated
         for group in self._searching:
             able = [each for each in group.asking if self._is_able(each, held_max)]
-            if not able or (found := group.first(self._waiting)) is None:
+            if not able or (found := group.first(self.waiting)) is None:
                 continue
             if found is best:
                 asking += able

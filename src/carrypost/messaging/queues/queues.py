@@ -377,7 +377,7 @@ class Queues(Part):
 
     def having(self, message: MessageId) -> list[str]:
         """Return the queues of this node that contain a message."""
-        return [address.written(address.queue(name, self._node)) for name in self.manager.having(message)]
+        return [address.written(address.queue(each.queue, self._node)) for each in self.manager.entries_of(message)]
 
     def restore(self, stored: Stored, now: int) -> None:  # noqa: ARG002 - its parts have rows
         """Carry messages for queues of all nodes, and want those for this node."""
@@ -482,14 +482,6 @@ class Queues(Part):
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def declare(self, asked: Declare) -> Queue:
-        """Return a queue of this node, declared now unless it is here already."""
-        return self.manager.declared.declare(asked)[0]
-
-    def asks(self, destination: str) -> bool:
-        """Return True if a consumer of this node receives from a queue."""
-        return self.receiver.asks(destination)
-
     def counts(self, destination: str) -> tuple[tuple[NodeId, int], ...]:
         """Return the nodes that consumed most from a queue of this node, and how much; empty for anything else."""
         queue = self.manager.declared.get(destination)
@@ -519,7 +511,7 @@ class Queues(Part):
             raise InvalidDestinationException(f"no queue has the address {destination!r}")
         queue = self.manager.declared.reach(destination)
         if queue is None and is_of_topic(name := name_here(destination, self._node)):
-            queue, _ = self.manager.declared.declare(Declare(name))
+            queue = self.manager.declared.declare(Declare(name))
         if queue is not None and queue.asked.connection not in (0, connection):
             raise InvalidDestinationException(
                 f"{queue.asked.name!r} is a temporary queue of another connection, which alone may receive from it"

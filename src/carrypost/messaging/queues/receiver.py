@@ -168,8 +168,8 @@ class Receiver(Part):
         self._demand += 1
         receiving = QueueConsumer(self._demand, asked, manager, self._limits, self._returned, keyring=self._keyring)
         if manager == self._node:
-            queue = self._manager.declared.managed(asked.destination)
-            receiving.local = queue, self._manager.demands.open_local(queue, self._demand, receiving.selector)
+            queue, place = self._manager.declared.managed(asked.destination), self._manager.demands.next_place()
+            receiving.local = queue, queue.demand(self._node, self._demand, receiving.selector, place)
         else:
             self._want(asked.destination)
             receiving.deadline_us = now + REQUEST_US
