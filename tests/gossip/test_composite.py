@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from carrypost.application.agenda import Agenda
-from carrypost.application.ledger import Ledger, Marks, Table
+from carrypost.application.ledger import Agenda, Ledger, Marks, Table
 from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.copies import Copy

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from carrypost.application.agenda import Agenda
 from carrypost.application.control import ROOM_BYTES
+from carrypost.application.ledger import Agenda
 from carrypost.gossip.layer import Part
 from carrypost.model.times import NEVER
 

@@ -48,8 +48,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.application.agenda import Agenda
-from carrypost.application.ledger import Marks, Table
+from carrypost.application.ledger import Agenda, Marks, Table
 from carrypost.gossip.holdings.cache import CLAIMS
 from carrypost.gossip.holdings.eviction import Usage
 from carrypost.gossip.layer import Part, Stored

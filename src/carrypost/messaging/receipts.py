@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.application.agenda import Agenda
 from carrypost.application.control_outbox import Subject
-from carrypost.application.ledger import Table
+from carrypost.application.ledger import Agenda, Table
 from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import TIMEOUT, Reason, Receipt, SendState
 from carrypost.messaging.commands import Followed

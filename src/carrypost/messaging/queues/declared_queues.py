@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from carrypost.application.agenda import Agenda
-from carrypost.application.ledger import Table
+from carrypost.application.ledger import Agenda, Table
 from carrypost.errors import InvalidDestinationException, JMSException, ResourceAllocationException
 from carrypost.gossip.holdings.cache import QUEUES
 from carrypost.gossip.holdings.eviction import Usage
