@@ -6,8 +6,8 @@ beginning. A read of a stream that fails moves nothing: the same value can be re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import ClassVar, TypeVar
 
 from carrypost.errors import MessageEOFException, MessageFormatException, MessageNotReadableException
 from carrypost.jms.destinations import named
@@ -23,11 +23,44 @@ from carrypost.jms.messages.values import (
     encode_stream,
     inferred,
     read,
+    typed,
     value_of,
     value_or_null,
 )
 from carrypost.model.headers import BodyType
 from carrypost.model.properties import ValueType
+
+T = TypeVar("T")
+
+
+# ruff: noqa: SLF001 - made here are methods of the classes below
+
+
+def _sets(kind: ValueType, of: type[T]) -> Callable[[MapMessage, str, T], None]:
+    """Return the method of maps that sets a value of this type."""
+    return typed(
+        lambda message, name, value: message._set(name, value_of(kind, value)),
+        "Set a value",
+        kind,
+        None,
+        name=str,
+        value=of,
+    )
+
+
+def _gets(kind: ValueType, of: type[T]) -> Callable[[MapMessage, str], T]:
+    """Return the method of maps that returns a value as this type."""
+    return typed(lambda message, name: message._as(name, kind), "Return a value", kind, of, name=str)
+
+
+def _writes(kind: ValueType, of: type[T]) -> Callable[[StreamMessage, T], None]:
+    """Return the method of streams that writes a value of this type."""
+    return typed(lambda message, value: message._append(value_of(kind, value)), "Write a value", kind, None, value=of)
+
+
+def _reads(kind: ValueType, of: type[T]) -> Callable[[StreamMessage], T]:
+    """Return the method of streams that reads the next value as this type."""
+    return typed(lambda message: message._next(kind), "Read the next value", kind, of)
 
 
 class MapMessage(Bodied[dict[str, Value]]):
@@ -71,37 +104,22 @@ class MapMessage(Bodied[dict[str, Value]]):
 
     # --- typed ---------------------------------------------------------------------------------------------
 
-    def set_boolean(self, name: str, value: bool) -> None:
-        """Set a boolean."""
-        self._set(name, value_of(ValueType.BOOLEAN, value))
-
-    def set_byte(self, name: str, value: int) -> None:
-        """Set a byte: a whole number of 8 bits, -128 to 127."""
-        self._set(name, value_of(ValueType.BYTE, value))
-
-    def set_short(self, name: str, value: int) -> None:
-        """Set a short: a whole number of 16 bits."""
-        self._set(name, value_of(ValueType.SHORT, value))
-
-    def set_char(self, name: str, value: str) -> None:
-        """Set a char: one character of up to 16 bits."""
-        self._set(name, value_of(ValueType.CHAR, value))
-
-    def set_int(self, name: str, value: int) -> None:
-        """Set an int: a whole number of 32 bits."""
-        self._set(name, value_of(ValueType.INT, value))
-
-    def set_long(self, name: str, value: int) -> None:
-        """Set a long: a whole number of 64 bits."""
-        self._set(name, value_of(ValueType.LONG, value))
-
-    def set_float(self, name: str, value: float) -> None:
-        """Set a float: it is rounded to 32 bits."""
-        self._set(name, value_of(ValueType.FLOAT, value))
-
-    def set_double(self, name: str, value: float) -> None:
-        """Set a double: what Python calls a float."""
-        self._set(name, value_of(ValueType.DOUBLE, value))
+    set_boolean = _sets(ValueType.BOOLEAN, bool)
+    """Set a boolean."""
+    set_byte = _sets(ValueType.BYTE, int)
+    """Set a byte: a whole number of 8 bits, -128 to 127."""
+    set_short = _sets(ValueType.SHORT, int)
+    """Set a short: a whole number of 16 bits."""
+    set_char = _sets(ValueType.CHAR, str)
+    """Set a char: one character of up to 16 bits."""
+    set_int = _sets(ValueType.INT, int)
+    """Set an int: a whole number of 32 bits."""
+    set_long = _sets(ValueType.LONG, int)
+    """Set a long: a whole number of 64 bits."""
+    set_float = _sets(ValueType.FLOAT, float)
+    """Set a float: it is rounded to 32 bits."""
+    set_double = _sets(ValueType.DOUBLE, float)
+    """Set a double: what Python calls a float."""
 
     def set_string(self, name: str, value: str | None) -> None:
         """Set a text, or null."""
@@ -115,37 +133,22 @@ class MapMessage(Bodied[dict[str, Value]]):
         """Set a value with the type of its Python class, as ``message[name] = value`` does."""
         self[name] = value
 
-    def get_boolean(self, name: str) -> bool:
-        """Return a value as boolean; one that is not there is false."""
-        return self._as(name, ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
-
-    def get_byte(self, name: str) -> int:
-        """Return a value as byte."""
-        return self._as(name, ValueType.BYTE)  # type: ignore[return-value]
-
-    def get_short(self, name: str) -> int:
-        """Return a value as short."""
-        return self._as(name, ValueType.SHORT)  # type: ignore[return-value]
-
-    def get_char(self, name: str) -> str:
-        """Return a value as char."""
-        return self._as(name, ValueType.CHAR)  # type: ignore[return-value]
-
-    def get_int(self, name: str) -> int:
-        """Return a value as int."""
-        return self._as(name, ValueType.INT)  # type: ignore[return-value]
-
-    def get_long(self, name: str) -> int:
-        """Return a value as long."""
-        return self._as(name, ValueType.LONG)  # type: ignore[return-value]
-
-    def get_float(self, name: str) -> float:
-        """Return a value as float."""
-        return self._as(name, ValueType.FLOAT)  # type: ignore[return-value]
-
-    def get_double(self, name: str) -> float:
-        """Return a value as double."""
-        return self._as(name, ValueType.DOUBLE)  # type: ignore[return-value]
+    get_boolean = _gets(ValueType.BOOLEAN, bool)
+    """Return a value as boolean; one that is not there is false."""
+    get_byte = _gets(ValueType.BYTE, int)
+    """Return a value as byte."""
+    get_short = _gets(ValueType.SHORT, int)
+    """Return a value as short."""
+    get_char = _gets(ValueType.CHAR, str)
+    """Return a value as char."""
+    get_int = _gets(ValueType.INT, int)
+    """Return a value as int."""
+    get_long = _gets(ValueType.LONG, int)
+    """Return a value as long."""
+    get_float = _gets(ValueType.FLOAT, float)
+    """Return a value as float."""
+    get_double = _gets(ValueType.DOUBLE, float)
+    """Return a value as double."""
 
     def get_string(self, name: str) -> str | None:
         """Return a value as text; one that is not there is None."""
@@ -218,37 +221,22 @@ class StreamMessage(Bodied[list[Value]]):
 
     # --- writing -------------------------------------------------------------------------------------------
 
-    def write_boolean(self, value: bool) -> None:
-        """Write a boolean."""
-        self._append(value_of(ValueType.BOOLEAN, value))
-
-    def write_byte(self, value: int) -> None:
-        """Write a byte: a whole number of 8 bits, -128 to 127."""
-        self._append(value_of(ValueType.BYTE, value))
-
-    def write_short(self, value: int) -> None:
-        """Write a short: a whole number of 16 bits."""
-        self._append(value_of(ValueType.SHORT, value))
-
-    def write_char(self, value: str) -> None:
-        """Write a char: one character of up to 16 bits."""
-        self._append(value_of(ValueType.CHAR, value))
-
-    def write_int(self, value: int) -> None:
-        """Write an int: a whole number of 32 bits."""
-        self._append(value_of(ValueType.INT, value))
-
-    def write_long(self, value: int) -> None:
-        """Write a long: a whole number of 64 bits."""
-        self._append(value_of(ValueType.LONG, value))
-
-    def write_float(self, value: float) -> None:
-        """Write a float: it is rounded to 32 bits."""
-        self._append(value_of(ValueType.FLOAT, value))
-
-    def write_double(self, value: float) -> None:
-        """Write a double: what Python calls a float."""
-        self._append(value_of(ValueType.DOUBLE, value))
+    write_boolean = _writes(ValueType.BOOLEAN, bool)
+    """Write a boolean."""
+    write_byte = _writes(ValueType.BYTE, int)
+    """Write a byte: a whole number of 8 bits, -128 to 127."""
+    write_short = _writes(ValueType.SHORT, int)
+    """Write a short: a whole number of 16 bits."""
+    write_char = _writes(ValueType.CHAR, str)
+    """Write a char: one character of up to 16 bits."""
+    write_int = _writes(ValueType.INT, int)
+    """Write an int: a whole number of 32 bits."""
+    write_long = _writes(ValueType.LONG, int)
+    """Write a long: a whole number of 64 bits."""
+    write_float = _writes(ValueType.FLOAT, float)
+    """Write a float: it is rounded to 32 bits."""
+    write_double = _writes(ValueType.DOUBLE, float)
+    """Write a double: what Python calls a float."""
 
     def write_string(self, value: str | None) -> None:
         """Write a text, or null."""
@@ -264,37 +252,22 @@ class StreamMessage(Bodied[list[Value]]):
 
     # --- reading -------------------------------------------------------------------------------------------
 
-    def read_boolean(self) -> bool:
-        """Return the next value as boolean."""
-        return self._next(ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
-
-    def read_byte(self) -> int:
-        """Return the next value as byte."""
-        return self._next(ValueType.BYTE)  # type: ignore[return-value]
-
-    def read_short(self) -> int:
-        """Return the next value as short."""
-        return self._next(ValueType.SHORT)  # type: ignore[return-value]
-
-    def read_char(self) -> str:
-        """Return the next value as char."""
-        return self._next(ValueType.CHAR)  # type: ignore[return-value]
-
-    def read_int(self) -> int:
-        """Return the next value as int."""
-        return self._next(ValueType.INT)  # type: ignore[return-value]
-
-    def read_long(self) -> int:
-        """Return the next value as long."""
-        return self._next(ValueType.LONG)  # type: ignore[return-value]
-
-    def read_float(self) -> float:
-        """Return the next value as float."""
-        return self._next(ValueType.FLOAT)  # type: ignore[return-value]
-
-    def read_double(self) -> float:
-        """Return the next value as a double."""
-        return self._next(ValueType.DOUBLE)  # type: ignore[return-value]
+    read_boolean = _reads(ValueType.BOOLEAN, bool)
+    """Return the next value as boolean."""
+    read_byte = _reads(ValueType.BYTE, int)
+    """Return the next value as byte."""
+    read_short = _reads(ValueType.SHORT, int)
+    """Return the next value as short."""
+    read_char = _reads(ValueType.CHAR, str)
+    """Return the next value as char."""
+    read_int = _reads(ValueType.INT, int)
+    """Return the next value as int."""
+    read_long = _reads(ValueType.LONG, int)
+    """Return the next value as long."""
+    read_float = _reads(ValueType.FLOAT, float)
+    """Return the next value as float."""
+    read_double = _reads(ValueType.DOUBLE, float)
+    """Return the next value as a double."""
 
     def read_string(self) -> str | None:
         """Return the next value as text."""

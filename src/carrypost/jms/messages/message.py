@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -33,6 +33,7 @@ from carrypost.jms.messages.headers_and_properties import (
     PropertyValue,
     headers_of,
 )
+from carrypost.jms.messages.values import typed
 from carrypost.jms.modes import DeliveryMode, SessionMode
 from carrypost.model import descriptor_values
 from carrypost.model.descriptor import Descriptor
@@ -83,6 +84,23 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 0
     """Number of deliveries that its queue allows; 0: as the settings say."""
     acknowledger: Acknowledger | None = None
+
+
+def _sets(kind: ValueType, of: type[T]) -> Callable[[Message, str, T], None]:
+    """Return the method of messages that sets a property of this type."""
+    return typed(
+        lambda message, name, value: message.properties.set(name, kind, value),
+        "Set a property",
+        kind,
+        None,
+        name=str,
+        value=of,
+    )
+
+
+def _gets(kind: ValueType, of: type[T]) -> Callable[[Message, str], T]:
+    """Return the method of messages that returns a property as this type."""
+    return typed(lambda message, name: message.properties.get_as(name, kind), "Return a property", kind, of, name=str)
 
 
 class Message(JavaNamed):
@@ -307,33 +325,20 @@ class Message(JavaNamed):
         """Remove all properties, so that new ones can be set. Body and header fields stay."""
         self._properties.clear()
 
-    def set_boolean_property(self, name: str, value: bool) -> None:
-        """Set a boolean."""
-        self._properties.set(name, ValueType.BOOLEAN, value)
-
-    def set_byte_property(self, name: str, value: int) -> None:
-        """Set a byte: a whole number of 8 bits, -128 to 127."""
-        self._properties.set(name, ValueType.BYTE, value)
-
-    def set_short_property(self, name: str, value: int) -> None:
-        """Set a short: a whole number of 16 bits."""
-        self._properties.set(name, ValueType.SHORT, value)
-
-    def set_int_property(self, name: str, value: int) -> None:
-        """Set an int: a whole number of 32 bits."""
-        self._properties.set(name, ValueType.INT, value)
-
-    def set_long_property(self, name: str, value: int) -> None:
-        """Set a long: a whole number of 64 bits."""
-        self._properties.set(name, ValueType.LONG, value)
-
-    def set_float_property(self, name: str, value: float) -> None:
-        """Set a float: it is rounded to 32 bits."""
-        self._properties.set(name, ValueType.FLOAT, value)
-
-    def set_double_property(self, name: str, value: float) -> None:
-        """Set a double: what Python calls a float."""
-        self._properties.set(name, ValueType.DOUBLE, value)
+    set_boolean_property = _sets(ValueType.BOOLEAN, bool)
+    """Set a boolean."""
+    set_byte_property = _sets(ValueType.BYTE, int)
+    """Set a byte: a whole number of 8 bits, -128 to 127."""
+    set_short_property = _sets(ValueType.SHORT, int)
+    """Set a short: a whole number of 16 bits."""
+    set_int_property = _sets(ValueType.INT, int)
+    """Set an int: a whole number of 32 bits."""
+    set_long_property = _sets(ValueType.LONG, int)
+    """Set a long: a whole number of 64 bits."""
+    set_float_property = _sets(ValueType.FLOAT, float)
+    """Set a float: it is rounded to 32 bits."""
+    set_double_property = _sets(ValueType.DOUBLE, float)
+    """Set a double: what Python calls a float."""
 
     def set_string_property(self, name: str, value: str | None) -> None:
         """Set a text, or null."""
@@ -343,33 +348,20 @@ class Message(JavaNamed):
         """Set a property with the type of its value's class: boolean, int or else long, double, String, null."""
         self._properties[name] = value
 
-    def get_boolean_property(self, name: str) -> bool:
-        """Return a property as boolean; one that is not there is false."""
-        return self._properties.get_as(name, ValueType.BOOLEAN)  # type: ignore[return-value]  # by the table, as below
-
-    def get_byte_property(self, name: str) -> int:
-        """Return a property as byte."""
-        return self._properties.get_as(name, ValueType.BYTE)  # type: ignore[return-value]
-
-    def get_short_property(self, name: str) -> int:
-        """Return a property as short."""
-        return self._properties.get_as(name, ValueType.SHORT)  # type: ignore[return-value]
-
-    def get_int_property(self, name: str) -> int:
-        """Return a property as int."""
-        return self._properties.get_as(name, ValueType.INT)  # type: ignore[return-value]
-
-    def get_long_property(self, name: str) -> int:
-        """Return a property as long."""
-        return self._properties.get_as(name, ValueType.LONG)  # type: ignore[return-value]
-
-    def get_float_property(self, name: str) -> float:
-        """Return a property as float."""
-        return self._properties.get_as(name, ValueType.FLOAT)  # type: ignore[return-value]
-
-    def get_double_property(self, name: str) -> float:
-        """Return a property as double."""
-        return self._properties.get_as(name, ValueType.DOUBLE)  # type: ignore[return-value]
+    get_boolean_property = _gets(ValueType.BOOLEAN, bool)
+    """Return a property as boolean; one that is not there is false."""
+    get_byte_property = _gets(ValueType.BYTE, int)
+    """Return a property as byte."""
+    get_short_property = _gets(ValueType.SHORT, int)
+    """Return a property as short."""
+    get_int_property = _gets(ValueType.INT, int)
+    """Return a property as int."""
+    get_long_property = _gets(ValueType.LONG, int)
+    """Return a property as long."""
+    get_float_property = _gets(ValueType.FLOAT, float)
+    """Return a property as float."""
+    get_double_property = _gets(ValueType.DOUBLE, float)
+    """Return a property as double."""
 
     def get_string_property(self, name: str) -> str | None:
         """Return a property as text; one that is not there is None."""

@@ -15,7 +15,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NoReturn, TypeVar
 
 from carrypost.errors import (
@@ -26,7 +26,7 @@ from carrypost.errors import (
 )
 from carrypost.jms.messages import values
 from carrypost.jms.messages.message import Message
-from carrypost.jms.messages.values import FORMATS, BodyValue, inferred, plain, value_of
+from carrypost.jms.messages.values import FORMATS, BodyValue, inferred, plain, typed, value_of
 from carrypost.model.headers import BodyType
 from carrypost.model.properties import ValueType
 
@@ -136,6 +136,19 @@ _UTF_BYTES_MAX = 0xFFFF
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 
 
+# ruff: noqa: SLF001 - made here are methods of the class below
+
+
+def _writes(kind: ValueType, of: type[T]) -> Callable[[BytesMessage, T], None]:
+    """Return the method of messages that writes a value of this type."""
+    return typed(lambda message, value: message._put(kind, value), "Write a value", kind, None, value=of)
+
+
+def _reads(kind: ValueType, of: type[T]) -> Callable[[BytesMessage], T]:
+    """Return the method of messages that reads a value of this type."""
+    return typed(lambda message: message._unpack(FORMATS[kind]), "Read a value", kind, of)
+
+
 class BytesMessage(Message):
     """A message whose body is bytes."""
 
@@ -174,37 +187,22 @@ class BytesMessage(Message):
 
     # --- writing -------------------------------------------------------------------------------------------
 
-    def write_boolean(self, value: bool) -> None:
-        """Write a boolean as one byte, 1 or 0."""
-        self._put(ValueType.BOOLEAN, value)
-
-    def write_byte(self, value: int) -> None:
-        """Write a byte, -128 to 127."""
-        self._put(ValueType.BYTE, value)
-
-    def write_short(self, value: int) -> None:
-        """Write a whole number as two bytes."""
-        self._put(ValueType.SHORT, value)
-
-    def write_char(self, value: str) -> None:
-        """Write a character as two bytes."""
-        self._put(ValueType.CHAR, value)
-
-    def write_int(self, value: int) -> None:
-        """Write a whole number as four bytes."""
-        self._put(ValueType.INT, value)
-
-    def write_long(self, value: int) -> None:
-        """Write a whole number as eight bytes."""
-        self._put(ValueType.LONG, value)
-
-    def write_float(self, value: float) -> None:
-        """Write a number as four bytes, rounded to what these can hold."""
-        self._put(ValueType.FLOAT, value)
-
-    def write_double(self, value: float) -> None:
-        """Write a number as eight bytes."""
-        self._put(ValueType.DOUBLE, value)
+    write_boolean = _writes(ValueType.BOOLEAN, bool)
+    """Write a boolean as one byte, 1 or 0."""
+    write_byte = _writes(ValueType.BYTE, int)
+    """Write a byte, -128 to 127."""
+    write_short = _writes(ValueType.SHORT, int)
+    """Write a whole number as two bytes."""
+    write_char = _writes(ValueType.CHAR, str)
+    """Write a character as two bytes."""
+    write_int = _writes(ValueType.INT, int)
+    """Write a whole number as four bytes."""
+    write_long = _writes(ValueType.LONG, int)
+    """Write a whole number as eight bytes."""
+    write_float = _writes(ValueType.FLOAT, float)
+    """Write a number as four bytes, rounded to what these can hold."""
+    write_double = _writes(ValueType.DOUBLE, float)
+    """Write a number as eight bytes."""
 
     def write_utf(self, value: str) -> None:
         """Write a text of at most 65,535 bytes, after its length in two bytes, in Java's modified UTF-8."""
@@ -232,21 +230,17 @@ class BytesMessage(Message):
 
     # --- reading -------------------------------------------------------------------------------------------
 
-    def read_boolean(self) -> bool:
-        """Read one byte; return False if it is 0, else True."""
-        return self._unpack(FORMATS[ValueType.BOOLEAN])  # type: ignore[return-value]  # by the format, as below
-
-    def read_byte(self) -> int:
-        """Return one byte, -128 to 127."""
-        return self._unpack(FORMATS[ValueType.BYTE])  # type: ignore[return-value]
+    read_boolean = _reads(ValueType.BOOLEAN, bool)
+    """Read one byte; return False if it is 0, else True."""
+    read_byte = _reads(ValueType.BYTE, int)
+    """Return one byte, -128 to 127."""
 
     def read_unsigned_byte(self) -> int:
         """Return one byte, 0 to 255."""
         return self._unpack(_UNSIGNED_BYTE)  # type: ignore[return-value]
 
-    def read_short(self) -> int:
-        """Read two bytes as a whole number."""
-        return self._unpack(FORMATS[ValueType.SHORT])  # type: ignore[return-value]
+    read_short = _reads(ValueType.SHORT, int)
+    """Read two bytes as a whole number."""
 
     def read_unsigned_short(self) -> int:
         """Read two bytes as a whole number, 0 or more."""
@@ -256,21 +250,14 @@ class BytesMessage(Message):
         """Read two bytes as a character."""
         return chr(self._unpack(_UNSIGNED_SHORT))  # type: ignore[arg-type]
 
-    def read_int(self) -> int:
-        """Four bytes as a whole number."""
-        return self._unpack(FORMATS[ValueType.INT])  # type: ignore[return-value]
-
-    def read_long(self) -> int:
-        """Eight bytes as a whole number."""
-        return self._unpack(FORMATS[ValueType.LONG])  # type: ignore[return-value]
-
-    def read_float(self) -> float:
-        """Four bytes as a number."""
-        return self._unpack(FORMATS[ValueType.FLOAT])  # type: ignore[return-value]
-
-    def read_double(self) -> float:
-        """Eight bytes as a number."""
-        return self._unpack(FORMATS[ValueType.DOUBLE])  # type: ignore[return-value]
+    read_int = _reads(ValueType.INT, int)
+    """Four bytes as a whole number."""
+    read_long = _reads(ValueType.LONG, int)
+    """Eight bytes as a whole number."""
+    read_float = _reads(ValueType.FLOAT, float)
+    """Four bytes as a number."""
+    read_double = _reads(ValueType.DOUBLE, float)
+    """Eight bytes as a number."""
 
     def read_utf(self) -> str:
         """Return a text as `write_utf` writes it."""

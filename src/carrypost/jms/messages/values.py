@@ -38,6 +38,7 @@ from msgspec.msgpack import Ext
 from carrypost.errors import MessageFormatException, NullValueException, NumberFormatException
 from carrypost.model.properties import ValueType, fits, nearest_float
 
+C = TypeVar("C", bound=Callable[..., object])
 BodyValue = bool | int | float | str | bytes
 """A value of a body in Python; null is None."""
 _BITS_SHOWN_MAX = 128
@@ -64,6 +65,12 @@ class Value(NamedTuple):
 
 
 NULL = Value(ValueType.NULL, None)
+
+
+def typed(method: C, does: str, kind: ValueType, returns: type | None, **takes: type) -> C:
+    """Return a function as a method of messages that does this with values of a type, and takes and returns these."""
+    method.__doc__, method.__annotations__ = f"{does} as {kind.text}.", takes | {"return": returns}
+    return method
 
 
 def plain(value: object) -> object:
