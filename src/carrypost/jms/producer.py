@@ -92,22 +92,12 @@ class Producer(JavaNamed):
     """Sends messages of one context; made by `Context.create_producer`."""
 
     def __repr__(self) -> str:
-        return f"<Producer {self._delivery_mode.name}, priority {self._priority}>"
+        return f"<Producer {self.delivery_mode.name}, priority {self.priority}>"
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._delivery_mode = Message.DEFAULT_DELIVERY_MODE
-        self._priority = Message.DEFAULT_PRIORITY
-        self._time_to_live_s = float(Message.DEFAULT_TIME_TO_LIVE)
-        self._delivery_delay_s = float(Message.DEFAULT_DELIVERY_DELAY)
-        self._delivery_timeout_s = 0.0
-        self._correlation_id: str | bytes | None = None
-        self._reply_to: Destination | None = None
-        self._type: str | None = None
-        self._request_receipt = False
-        self._recipients: tuple[str, ...] | None = None
-        self._sealed: bool | None = None
-        self._label = ""
+        self._options = Sending()
+        """The options of every message that it sends, but for their properties."""
         self._properties = Properties()
         self._listener: CompletionListener | None = None
 
@@ -134,46 +124,36 @@ class Producer(JavaNamed):
         may have been done: the next call on the context waits until that is known. In a transaction a message waits for
         the commit.
         """
+        base = msgspec.structs.replace(self._options, properties=self._properties.travelling())
         sending = send_options(
-            self._options(), delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
+            base, delivery_mode=delivery_mode, priority=priority, time_to_live=time_to_live,
             request_receipt=request_receipt, recipients=recipients, sealed=sealed,
         )  # fmt: skip
         return await self._session.send(destination, message, sending, self._listener)
 
-    def _options(self) -> Sending:
-        """Return the options of every message that this producer sends."""
-        return Sending(
-            delivery_mode=self._delivery_mode,
-            priority=self._priority,
-            lifetime_us=round(self._time_to_live_s * MICROSECONDS) or None,
-            receipt_timeout_us=round(self._delivery_timeout_s * MICROSECONDS) or None,
-            delay_us=round(self._delivery_delay_s * MICROSECONDS),
-            correlation_id=self._correlation_id, reply_to=self._reply_to, type=self._type,
-            properties=self._properties.travelling(), receipt=self._request_receipt, recipients=self._recipients,
-            label=self._label, sealed=self._sealed,
-        )  # fmt: skip
+    def _set(self, field: str, value: object) -> Self:
+        self._options = msgspec.structs.replace(self._options, **{field: value})
+        return self
 
     # --- what holds for all its messages -------------------------------------------------------------------
 
     def set_delivery_mode(self, mode: DeliveryMode) -> Self:
         """Set the delivery mode: PERSISTENT, the default, or NON_PERSISTENT."""
-        self._delivery_mode = headers_and_properties.mode("the delivery mode", mode)
-        return self
+        return self._set("delivery_mode", headers_and_properties.mode("the delivery mode", mode))
 
     @property
     def delivery_mode(self) -> DeliveryMode:
         """The delivery mode that was set."""
-        return self._delivery_mode
+        return self._options.delivery_mode
 
     def set_priority(self, priority: int) -> Self:
         """Set the priority: 0 to 9; 4 is the default, and 9 the highest."""
-        self._priority = headers_and_properties.priority("the priority", priority)
-        return self
+        return self._set("priority", headers_and_properties.priority("the priority", priority))
 
     @property
     def priority(self) -> int:
         """The priority that was set."""
-        return self._priority
+        return self._options.priority
 
     @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_time_to_live(
@@ -183,8 +163,7 @@ class Producer(JavaNamed):
 
         0: as long as the node's settings say, since nothing is carried for ever.
         """
-        self._time_to_live_s = _summed("the time to live", duration, seconds, minutes, hours, days)
-        return self
+        return self._set("lifetime_us", _summed_us("the time to live", duration, seconds, minutes, hours, days) or None)
 
     def set_time_to_live_ms(self, milliseconds: int) -> Self:
         """Set the time to live in milliseconds, for programs that come from Java."""
@@ -193,15 +172,14 @@ class Producer(JavaNamed):
     @property
     def time_to_live(self) -> float:
         """The lifetime that was set, in seconds."""
-        return self._time_to_live_s
+        return (self._options.lifetime_us or 0) / MICROSECONDS
 
     @in_seconds(1, "seconds", least=10_000, multiple=1_000)
     def set_delivery_delay(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> Self:
         """Set the delay of delivery: messages travel at once, and are delivered when it has passed since the send."""
-        self._delivery_delay_s = _summed("the delivery delay", duration, seconds, minutes, hours, days)
-        return self
+        return self._set("delay_us", _summed_us("the delivery delay", duration, seconds, minutes, hours, days))
 
     def set_delivery_delay_ms(self, milliseconds: int) -> Self:
         """Set the delivery delay in milliseconds, for programs that come from Java."""
@@ -210,7 +188,7 @@ class Producer(JavaNamed):
     @property
     def delivery_delay(self) -> float:
         """The delay that was set, in seconds."""
-        return self._delivery_delay_s
+        return self._options.delay_us / MICROSECONDS
 
     def set_delivery_timeout(
         self, duration: Duration = 0.0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
@@ -219,13 +197,14 @@ class Producer(JavaNamed):
 
         It travels on until it expires, and a later receipt still counts.
         """
-        self._delivery_timeout_s = _summed("the delivery timeout", duration, seconds, minutes, hours, days)
-        return self
+        return self._set(
+            "receipt_timeout_us", _summed_us("the delivery timeout", duration, seconds, minutes, hours, days) or None
+        )
 
     @property
     def delivery_timeout(self) -> float:
         """The timeout that was set, in seconds."""
-        return self._delivery_timeout_s
+        return (self._options.receipt_timeout_us or 0) / MICROSECONDS
 
     def set_property(self, name: str, value: PropertyValue | None) -> Self:
         """Give every message a property, in the place of its own of that name."""
@@ -244,59 +223,54 @@ class Producer(JavaNamed):
 
     def set_jms_correlation_id(self, correlation_id: str | bytes | None) -> Self:
         """Give every message this JMSCorrelationID."""
-        self._correlation_id = headers_and_properties.correlation("jms_correlation_id", correlation_id)
-        return self
+        return self._set("correlation_id", headers_and_properties.correlation("jms_correlation_id", correlation_id))
 
     @property
     def jms_correlation_id(self) -> str | bytes | None:
         """The correlation id that was set."""
-        return self._correlation_id
+        return self._options.correlation_id
 
     def set_jms_reply_to(self, destination: Destination | str | None) -> Self:
         """Give every message this JMSReplyTo."""
-        self._reply_to = headers_and_properties.destination("jms_reply_to", destination)
-        return self
+        return self._set("reply_to", headers_and_properties.destination("jms_reply_to", destination))
 
     @property
     def jms_reply_to(self) -> Destination | None:
         """The destination that was set."""
-        return self._reply_to
+        return self._options.reply_to
 
     def set_jms_type(self, kind: str | None) -> Self:
         """Give every message this JMSType."""
-        self._type = headers_and_properties.text_or_none("jms_type", kind)
-        return self
+        return self._set("type", headers_and_properties.text_or_none("jms_type", kind))
 
     @property
     def jms_type(self) -> str | None:
         """The type that was set."""
-        return self._type
+        return self._options.type
 
     def set_request_receipt(self, request: bool) -> Self:
         """Let `Sent.delivered` hear of the first delivery of a message to a topic.
 
         Of what is PERSISTENT and goes to a queue that is heard in any case, of what is NON_PERSISTENT never.
         """
-        self._request_receipt = headers_and_properties.flag("request_receipt", request)
-        return self
+        return self._set("receipt", headers_and_properties.flag("request_receipt", request))
 
     @property
     def request_receipt(self) -> bool:
         """True if receipts are requested."""
-        return self._request_receipt
+        return self._options.receipt
 
     def set_recipients(self, recipients: Collection[str] | None) -> Self:
         """Set ids of other nodes, whose consumers of the topic alone are delivered messages; None: all consumers are.
 
         `send` raises `IllegalArgumentException` for the id of this node, for a queue and for a topic with an ordering.
         """
-        self._recipients = None if recipients is None else as_given(recipients)
-        return self
+        return self._set("recipients", None if recipients is None else as_given(recipients))
 
     @property
     def recipients(self) -> tuple[str, ...] | None:
         """The recipients that were set."""
-        return self._recipients
+        return self._options.recipients
 
     def set_sealed(self, sealed: bool | None) -> Self:
         """Seal messages to queues and to recipients, so that only they can read them; None: as the settings say.
@@ -304,23 +278,21 @@ class Producer(JavaNamed):
         With True, `send` raises `JMSSecurityException` if the key of a reader is not known; with False, messages go in
         plain text.
         """
-        self._sealed = None if sealed is None else headers_and_properties.flag("sealed", sealed)
-        return self
+        return self._set("sealed", None if sealed is None else headers_and_properties.flag("sealed", sealed))
 
     @property
     def sealed(self) -> bool | None:
         """The value that was set."""
-        return self._sealed
+        return self._options.sealed
 
     def set_label(self, label: str | None) -> Self:
         """Give every message this name in records and traces."""
-        self._label = headers_and_properties.text_or_none("label", label) or ""
-        return self
+        return self._set("label", headers_and_properties.text_or_none("label", label) or "")
 
     @property
     def label(self) -> str:
         """The label that was set; empty if there is none."""
-        return self._label
+        return self._options.label
 
     def set_disable_message_id(self, disable: bool) -> Self:
         """Ignore a hint, as JMS lets providers do: every message has an id here, by which copies are known."""
@@ -350,12 +322,12 @@ JMSProducer = Producer
 """As JMS calls it."""
 
 
-def _summed(what: str, duration: Duration, *parts: float) -> float:
-    """Return a length of time, and as many more seconds, minutes, hours and days, in seconds."""
+def _summed_us(what: str, duration: Duration, *parts: float) -> int:
+    """Return a length of time, and as many more seconds, minutes, hours and days, in microseconds."""
     more = sum(
         durations.seconds(part, name) * unit_s for part, (name, unit_s) in zip(parts, _UNITS_S.items(), strict=True)
     )
-    return durations.seconds(durations.seconds(duration, what) + more, what)
+    return microseconds(durations.seconds(duration, what) + more, what)
 
 
 _UNITS_S = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400}
