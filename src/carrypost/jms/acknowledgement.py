@@ -441,18 +441,14 @@ class TransactedAcknowledgement(Acknowledgement):
             raise TransactionInProgressException("a commit is in progress in this context: wait for it first")
 
 
-_BY_MODE: Mapping[SessionMode, type[Acknowledgement]] = {
+ACKNOWLEDGEMENTS: Mapping[SessionMode, type[Acknowledgement]] = {
     SessionMode.AUTO_ACKNOWLEDGE: AutoAcknowledgement,
     SessionMode.DUPS_OK_ACKNOWLEDGE: DupsOkAcknowledgement,
     SessionMode.CLIENT_ACKNOWLEDGE: ClientAcknowledgement,
     SessionMode.INDIVIDUAL_ACKNOWLEDGE: IndividualAcknowledgement,
     SessionMode.SESSION_TRANSACTED: TransactedAcknowledgement,
 }
-
-
-def acknowledgement_of(mode: SessionMode, units: SessionUnitsOfWork) -> Acknowledgement:
-    """Return the way in which a session of this mode acknowledges."""
-    return _BY_MODE[mode](units)
+"""Ways in which sessions acknowledge, by their modes."""
 
 
 _TOGETHER_MAX = 1_024

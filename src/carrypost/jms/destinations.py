@@ -120,7 +120,6 @@ class HeldTopic(Topic):
     """A topic that one node holds: publications go to that node, which forwards them to its subscribers."""
 
     __slots__ = ()
-    __match_args__ = ("topic_name",)
 
     def __init__(self, name: str) -> None:
         Destination.__init__(self, address.holder_named(named(name, "the name of a topic")))
@@ -145,7 +144,6 @@ class ChannelTopic(Topic):
     """A topic that is an event channel of the overlay: brokers pass its events on, and run modulators on them."""
 
     __slots__ = ()
-    __match_args__ = ("topic_name",)
 
     def __init__(self, name: str) -> None:
         Destination.__init__(self, address.channel(named(name, "the name of a channel")))
@@ -166,7 +164,6 @@ class SealedTopic(Topic):
     """A topic of a circle: its messages are sealed for all members."""
 
     __slots__ = ()
-    __match_args__ = ("topic_name",)
 
     def __init__(self, circle: str, name: str, ordering: Ordering | str = Ordering.NONE) -> None:
         super().__init__(name, ordering)

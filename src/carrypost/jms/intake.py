@@ -287,7 +287,7 @@ class Intake:
             self.waiting.popleft()
             self._replenish(first)
             return []
-        if kind is not None and not _has_body(message, kind):
+        if kind is not None and (message.body_type == 1 or not message.is_body_assignable_to(kind)):
             # Where the mode retries, the message stays: the program may ask again, for another type
             # or for the whole message.
             if not self._inbox.acknowledgement.retries:
@@ -665,10 +665,6 @@ def _prefetch(wanted: ConsumerOptions, node_info: NodeInfo) -> int:
         return wanted.prefetch  # type: ignore[no-any-return]  # it was checked when it was opened
     is_remote = addressee(wanted.destination.address) not in (None, node_info.node)
     return node_info.settings.prefetch_remote if is_remote else node_info.settings.prefetch
-
-
-def _has_body(message: Message, kind: type) -> bool:
-    return message.body_type != 1 and message.is_body_assignable_to(kind)
 
 
 def _misfit(message: Message | None, kind: type | None) -> MessageFormatException:

@@ -290,11 +290,6 @@ def waiting_s(given: Duration, keyword: str) -> float:
     return found_s
 
 
-def can_reply(session: Session, request: Message) -> bool:
-    """Return True if a reply to a message is awaited, and its time is not over."""
-    return request.jms_reply_to is not None and _remaining_s(request, session.units.provider.now_us()) != 0
-
-
 def _remaining_s(request: Message, now_us: int) -> float | None:
     """Return the time for which a reply to a message is useful: as long as the message lives; None: for ever."""
     if not request.jms_expiration:
@@ -311,7 +306,8 @@ class Responder:
     async def on_message(self, request: Message) -> None:
         """Handle a request, and reply to it. If that fails, the request comes again, and this raises."""
         error, answer = await self._session.caller.called(self, self._function, request)
-        if error is None and answer is not None and can_reply(self._session, request):
+        remaining_s = _remaining_s(request, self._session.units.provider.now_us())
+        if error is None and answer is not None and request.jms_reply_to is not None and remaining_s != 0:
             error = await self._reply(request, answer)
         if error is not None:
             with suppress(JMSException):  # A session that is closed has rolled back.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException, JMSException
-from carrypost.jms.acknowledgement import SessionUnitsOfWork, TransactedAcknowledgement, acknowledgement_of
+from carrypost.jms.acknowledgement import ACKNOWLEDGEMENTS, SessionUnitsOfWork, TransactedAcknowledgement
 from carrypost.jms.consumer_options import ConsumerOptions, asked, encoded
 from carrypost.jms.destinations import ChannelTopic, Destination, Queue, Topic, as_destination, named, resolved
 from carrypost.jms.intake import Inbox, Intake
@@ -267,7 +267,7 @@ class Session:
         self.number = number
         self.mode = mode
         self.units = SessionUnitsOfWork(connection.provider, number, connection.reports.report)
-        self.acknowledgement = acknowledgement_of(mode, self.units)
+        self.acknowledgement = ACKNOWLEDGEMENTS[mode](self.units)
         self.inbox = Inbox(self.units, self.acknowledgement, self, connection.reports, connection.callers.kinds)
         self.sends = Sends(connection.provider.node_info.node)
         self.caller = connection.callers()

@@ -29,7 +29,7 @@ waits its turn (`messaging.queues.queues`). Everything beyond a bound is refused
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, get_args
 
 import msgspec
 
@@ -493,14 +493,11 @@ class Found(msgspec.Struct, frozen=True, array_like=True, tag="f", gc=False):
     """Array for each name: the name, its destination, and the ordering of a topic."""
 
 
-KINDS = (
-    Ask, Withdraw, Assign, Gone, Acknowledge, Release, Outcome, Purge, Browse, Snapshot, Place, Placed, Enrol, Leave,
-    Discover, Found,
-)  # fmt: skip
 Item = (
     Ask | Withdraw | Assign | Gone | Acknowledge | Release | Outcome | Purge | Browse | Snapshot | Place | Placed
     | Enrol | Leave | Discover | Found
 )  # fmt: skip
+KINDS: tuple[type, ...] = get_args(Item)
 
 _DATES: dict[type, tuple[str, ...]] = {
     Ask: ("deadline_us",), Assign: ("lease_us", "until_us"), Place: ("until_us",), Enrol: ("deadline_us",),

@@ -107,22 +107,22 @@ class Messaging(Composite):
         self._channels = context.channels
         self.receipts = Receipts(context)
         owed = OwedReceipts(context)
-        self._topics = Topics(context)
-        self.claims = Claims(context, owed, self._topics)
-        self.queues: Queues = Queues(context, self.claims, self.receipts, self._topics)
+        self.topics: Topics = Topics(context)
+        self.claims = Claims(context, owed, self.topics)
+        self.queues: Queues = Queues(context, self.claims, self.receipts, self.topics)
         self.handing: Dispatcher = Dispatcher(context, self.claims, self.queues)
         self.sessions: Sessions = Sessions()
-        self.directory: Directory = Directory(context, self._topics, self.queues)
+        self.directory: Directory = Directory(context, self.topics, self.queues)
         self._keys = SealingKeys(context)
         self.placements: Placements = Placements(context, self.queues, self.directory)
         self.discoveries = Discoveries(context, self.queues, self.directory)
         self.consuming: Consumers = Consumers(
-            context, self.sessions, self._topics, self.claims, queues=self.queues, directory=self.directory
+            context, self.sessions, self.topics, self.claims, queues=self.queues, directory=self.directory
         )
         self.compose(
             host_context.holdings,
             (
-                context.outbox, self.receipts, self.consuming, self._topics, self._channels, self.claims,
+                context.outbox, self.receipts, self.consuming, self.topics, self._channels, self.claims,
                 *self.queues.parts, owed, self.directory, self._keys, circles, self.placements,
                 self.discoveries,
             ),
@@ -130,11 +130,11 @@ class Messaging(Composite):
 
     def overview(self) -> MessagingOverview:
         """Return an overview of messaging."""
-        date_of, lapsing = self.holdings.date_of, islice(self._topics.lapsing(), NAMES_TOLD)
+        date_of, lapsing = self.holdings.date_of, islice(self.topics.lapsing(), NAMES_TOLD)
         return MessagingOverview(
-            subscriptions=len(self._topics),
-            durable=sum(each.durable for each in self._topics),
-            consumers=sum(len(each.consumers) for each in self._topics),
+            subscriptions=len(self.topics),
+            durable=sum(each.durable for each in self.topics),
+            consumers=sum(len(each.consumers) for each in self.topics),
             claims=len(self.claims),
             pinned=self.claims.pinned,
             lost=self.claims.lost,
@@ -146,7 +146,7 @@ class Messaging(Composite):
 
     def views(self) -> Views:
         """Return what makes views of messaging at this moment."""
-        parts = Viewed(self.queues, self._topics, self.receipts, self.sessions, self.claims)
+        parts = Viewed(self.queues, self.topics, self.receipts, self.sessions, self.claims)
         return Views(parts, self.holdings, self._node)
 
     def owed_to(self, message: MessageId) -> list[str]:
@@ -158,7 +158,7 @@ class Messaging(Composite):
 
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Claim these messages for matching subscriptions; all of them go on."""
-        claims, interested, now = self.claims, self._topics.interested, self.holdings.now_us
+        claims, interested, now = self.claims, self.topics.interested, self.holdings.now_us
         lost_before = self._channels.lost_before
         addressed = False
         for copy in copies:
@@ -194,7 +194,7 @@ class Messaging(Composite):
 
     def finish(self, now: int) -> Sequence[Draft]:
         """Hand out what the step brought, and return messages for other nodes."""
-        holdings, topics, queues = self.holdings, self._topics, self.queues
+        holdings, topics, queues = self.holdings, self.topics, self.queues
         if self.claims.ready:
             self.handing.hand_out(now)
         for copy in holdings.pop_carried() if holdings.carried else ():
@@ -223,7 +223,7 @@ class Messaging(Composite):
         """Raise if a unit of work is invalid, before anything is done about it."""
         for draft in drafts:
             self._channels.check_destination(draft.destination)
-            self._topics.check_open(draft.destination, draft.ordering)
+            self.topics.check_open(draft.destination, draft.ordering)
         self.queues.manager.check(drafts)
         for ack in acks:
             self.sessions.check(ack, self.claims.number)
@@ -237,8 +237,8 @@ class Messaging(Composite):
         for ack in acks:
             claims = self._standing(ack)
             for each in dict.fromkeys(claim.claimant.number for claim in claims if claim.claimant.durable):
-                if (subscription := self._topics[each]) is not None:
-                    self._topics.renew(subscription, self.holdings.now_us)
+                if (subscription := self.topics[each]) is not None:
+                    self.topics.renew(subscription, self.holdings.now_us)
             self.claims.acknowledge(claims)
 
     def _standing(self, ack: Ack) -> list[Claim]:

@@ -227,11 +227,7 @@ class Message(JavaNamed):
 
         For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
         """
-        await self._individual("release()").release(self._number, microseconds(delay, "delay"))
-
-    def _individual(self, call: str) -> Acknowledger:
-        """Return the session of the message, if it acknowledges each for itself; raises `IllegalStateException`."""
-        return check_individual(self._acknowledger, call)
+        await check_individual(self._acknowledger, "release()").release(self._number, microseconds(delay, "delay"))
 
     @asynccontextmanager
     async def processing(self) -> AsyncIterator[Self]:
@@ -241,7 +237,7 @@ class Message(JavaNamed):
 
         For contexts that acknowledge each message for itself (`SessionMode.INDIVIDUAL_ACKNOWLEDGE`).
         """
-        session = self._individual("processing()")
+        session = check_individual(self._acknowledger, "processing()")
         try:
             yield self
         except BaseException as error:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.layer import Stored
     from carrypost.messaging.context import MessagingContext
-    from carrypost.messaging.control import Item, Terms
+    from carrypost.messaging.control import Item
     from carrypost.messaging.queues.entries import QueueEntry
     from carrypost.messaging.queues.manager import Manager
 
@@ -378,15 +378,17 @@ class LocalTenure:
     """An entry that a consumer of the manager's own node has, in one round."""
 
     __slots__ = ("_manager", "_round", "entry")
+    count = property(attrgetter("entry.count"))
+    lease_us = property(attrgetter("entry.lease_us"))
+    doubtful = property(attrgetter("entry.doubtful"))
+    deferred_us = property(attrgetter("entry.deferred_us"))
+    terms = property(attrgetter("entry.terms"))
+    copy = property(attrgetter("entry.copy"))
+    """All of these are in the entry itself."""
 
     def __init__(self, manager: Manager, entry: QueueEntry) -> None:
         self._manager, self.entry = manager, entry
         self._round = entry.round
-
-    @property
-    def count(self) -> int:
-        """The number of times that it was handed over."""
-        return self.entry.count
 
     @property
     def handed(self) -> bool:
@@ -394,43 +396,18 @@ class LocalTenure:
         return self.entry.count > 0
 
     @property
-    def lease_us(self) -> int:
-        """Time until which it is assigned; 0: for good."""
-        return self.entry.lease_us
-
-    @property
     def place(self) -> int:
         """The place of its claim, if a consumer here was handed it."""
         return self.entry.claim_place if self.entry.count else 0
-
-    @property
-    def doubtful(self) -> bool:
-        """True if it was handed over before a restart, and perhaps caused it."""
-        return self.entry.doubtful
 
     def doubt(self) -> None:
         """Note that a program ended, perhaps because of it."""
         self.entry.doubtful = True
 
     @property
-    def deferred_us(self) -> int:
-        """Time until which a program deferred it; 0: it did not."""
-        return self.entry.deferred_us
-
-    @property
     def queue(self) -> str:
         """The address of its queue."""
         return address.queue(self.entry.queue, self.entry.receiver)
-
-    @property
-    def terms(self) -> Terms | None:
-        """Terms of its message, if it has any."""
-        return self.entry.terms
-
-    @property
-    def copy(self) -> Copy | None:
-        """The copy of its message."""
-        return self.entry.copy
 
     @property
     def stands(self) -> bool:
