@@ -20,7 +20,7 @@ from typing import Final
 from benchmarks._direct import Direct
 
 from carrypost import ConnectionFactory, Context, DeliveryMode
-from carrypost.jms import factory as factories
+from carrypost.attach import provider
 from carrypost.jms.destinations import Destination, Topic
 from carrypost.log.events import Delivery
 from carrypost.node.runtime import Node
@@ -84,10 +84,8 @@ def factory(folder: Path, security: str, messages: int) -> ConnectionFactory:
 async def opened(made: ConnectionFactory) -> AsyncIterator[tuple[Context, Node]]:
     """Yield a context, and the node that it runs on."""
     async with made.create_context() as ctx:
-        nodes = factories._running[asyncio.get_running_loop()]  # noqa: SLF001 - programs do not see it
-        running = nodes[made.settings.data.absolute()]
-        assert running.served is not None
-        yield ctx, running.served.node
+        uses = provider._uses[asyncio.get_running_loop()]  # noqa: SLF001 - programs do not see it
+        yield ctx, uses[made.settings.data.absolute()].opened.node
 
 
 async def settle(ctx: Context) -> None:
