@@ -19,8 +19,7 @@ from carrypost.config import Settings
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.host import Host
 from carrypost.log.events import Delivered, Event, Handed
-from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
-from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
+from carrypost.messaging.commands import Ack, Connect, Consume, Credit, OpenSession, Subscribe, UnitOfWork
 from carrypost.model.pattern import entry
 from carrypost.security.identity import Identity
 

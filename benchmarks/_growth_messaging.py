@@ -25,19 +25,23 @@ from carrypost.host import Host
 from carrypost.log.events import Delivered, Event, Handed
 from carrypost.log.journal import META
 from carrypost.messaging import commands
-from carrypost.messaging.commands import REPLIES, Ack, Declare, Receive, Subscribe
-from carrypost.messaging.control import CONTROL, Withdraw
-from carrypost.messaging.namespace import Entry, Namespace
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.claim_and_claimant import Backlog, Claim, Subscription
+from carrypost.messaging.commands import (
+    REPLIES,
+    Ack,
     CloseConsumer,
     Connect,
     Consume,
     Credit,
+    Declare,
     DeclareQueue,
     OpenSession,
+    Receive,
     RememberRequest,
+    Subscribe,
 )
-from carrypost.messaging.state import Backlog, Claim, Subscription
+from carrypost.messaging.control import CONTROL, Withdraw
+from carrypost.messaging.namespace import Entry, Namespace
 from carrypost.model.descriptor_values import privilege
 from carrypost.model.headers import Headers
 from carrypost.model.ids import NodeId

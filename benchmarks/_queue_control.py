@@ -24,9 +24,18 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import CARRYING, AckList, AckRecord, Frame, Offer, OpenParcel, Request, kind
 from carrypost.gossip.wire.frames import Ack as AckFrame
 from carrypost.log.events import Event, Handed
-from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
+from carrypost.messaging.commands import (
+    Ack,
+    Connect,
+    Consume,
+    Credit,
+    Declare,
+    DeclareQueue,
+    OpenSession,
+    Receive,
+    UnitOfWork,
+)
 from carrypost.messaging.control import items_of
-from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId
 

@@ -19,8 +19,16 @@ from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.log.events import Event, Handed
-from carrypost.messaging.commands import Declare, Receive, UnitOfWork
-from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
+from carrypost.messaging.commands import (
+    Connect,
+    Consume,
+    Credit,
+    Declare,
+    DeclareQueue,
+    OpenSession,
+    Receive,
+    UnitOfWork,
+)
 from carrypost.security.identity import Identity
 
 MANY: Final = (10_000, 100)

@@ -27,7 +27,7 @@ from carrypost.gossip.wire.codec import assemble_payload
 from carrypost.gossip.wire.frames import Frame, Parcel
 from carrypost.log.events import Event, Handed
 from carrypost.log.journal import StoredMessage
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 from carrypost.messaging.commands import Declare, Receive, Subscribe
 from carrypost.model import address
 from carrypost.model.pattern import entry

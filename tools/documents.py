@@ -39,8 +39,7 @@ from carrypost.lab import schemas
 from carrypost.lab.metrics import FAMILIES
 from carrypost.log import events
 from carrypost.log.events import DeadLetter
-from carrypost.messaging import control
-from carrypost.messaging import state as mom_state
+from carrypost.messaging import claim_and_claimant, control
 from carrypost.model import descriptor, headers
 from carrypost.node import settings as node_settings
 from carrypost.overlay import relocation
@@ -218,10 +217,12 @@ def drop_reasons() -> str:
 
 def claim_machine() -> str:
     """Return the diagram of a claim, what its states mean, and what moves it."""
-    found = {node.name: _docstrings(node) for node in _parsed(mom_state).body if isinstance(node, ast.ClassDef)}
-    states = [(state.value, found["ClaimState"].get(state.name, "")) for state in mom_state.ClaimState]
-    moves = [(move.value, found["ClaimInput"].get(move.name, "")) for move in mom_state.ClaimInput]
-    diagram = _diagram(mom_state.ClaimState.WAITING, mom_state.MOVES)
+    found = {
+        node.name: _docstrings(node) for node in _parsed(claim_and_claimant).body if isinstance(node, ast.ClassDef)
+    }
+    states = [(state.value, found["ClaimState"].get(state.name, "")) for state in claim_and_claimant.ClaimState]
+    moves = [(move.value, found["ClaimInput"].get(move.name, "")) for move in claim_and_claimant.ClaimInput]
+    diagram = _diagram(claim_and_claimant.ClaimState.WAITING, claim_and_claimant.MOVES)
     return "\n\n".join([diagram, _table(("state", "meaning"), states), _table(("move", "meaning"), moves)])
 
 

@@ -24,9 +24,9 @@ from carrypost.jms.context import Context
 from carrypost.jms.destinations import Destination, Topic, as_destination, destination_at
 from carrypost.jms.durations import Duration, microseconds, seconds
 from carrypost.jms.provider import Provider
+from carrypost.messaging.commands import BindName, Discover, Entries, Lookup, Unbind
 from carrypost.messaging.namespace import SEPARATOR, Bind
 from carrypost.messaging.namespace import Binding as Found
-from carrypost.messaging.program_commands import BindName, Discover, Entries, Lookup, Unbind
 from carrypost.model.descriptor import Ordering
 from carrypost.model.ids import NodeId
 

@@ -28,9 +28,9 @@ from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import News, Perform
 from carrypost.log.events import Browsed, Handed, OverlayState, OverlayTold, Receipt, SendState
 from carrypost.log.journal import Durability
-from carrypost.messaging import program_commands
-from carrypost.messaging.commands import Ack, Receive, Subscribe
-from carrypost.messaging.program_commands import (
+from carrypost.messaging import commands
+from carrypost.messaging.commands import (
+    Ack,
     Command,
     Consume,
     Durable,
@@ -41,6 +41,8 @@ from carrypost.messaging.program_commands import (
     Noted,
     OpenSession,
     Question,
+    Receive,
+    Subscribe,
 )
 from carrypost.model.ids import NodeId
 from carrypost.model.pattern import Entry
@@ -57,7 +59,7 @@ class Recorder:
 
 
 def test_every_command_has_a_tag_and_an_answer_and_all_news_have_names() -> None:
-    kinds = {each for each in vars(program_commands).values() if isinstance(each, type) and issubclass(each, Command)}
+    kinds = {each for each in vars(commands).values() if isinstance(each, type) and issubclass(each, Command)}
     assert kinds - set(COMMANDS.values()) == {Command, Near, Question, Durable, Noted}
     assert set(ANSWERS) == set(COMMANDS.values())
     assert set(NEWS) == {each.__name__ for each in get_args(News)} | {MESSAGES}

@@ -37,8 +37,7 @@ from carrypost.errors import NodeError, NoNodeError, RunningError, StateError
 from carrypost.jms.provider import Program
 from carrypost.jms.provider.local import LocalProvider
 from carrypost.log.events import Handed
-from carrypost.messaging.commands import Receive
-from carrypost.messaging.program_commands import Command, Consume, Credit, OpenRequests, OpenSession
+from carrypost.messaging.commands import Command, Consume, Credit, OpenRequests, OpenSession, Receive
 from carrypost.node.runtime import Node
 from carrypost.node.settings import NodeSettings, parse
 

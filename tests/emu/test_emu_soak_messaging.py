@@ -16,9 +16,9 @@ from carrypost.emu.verify.programs import Account, Programs
 from carrypost.emu.verify.random_scenarios import MESSAGING, draw, draw_ordered
 from carrypost.emu.verify.soak import SeedOutcome, attempt, draw_messaging, main, soak
 from carrypost.log.events import Done, Event, Handed
+from carrypost.messaging.claim_and_claimant import Claim
 from carrypost.messaging.claims import Claims
 from carrypost.messaging.messaging import MessagingCommands
-from carrypost.messaging.state import Claim
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 
 SEEDS = (4, 5, 9, 12, 13, 16, 27)

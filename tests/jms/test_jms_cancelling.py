@@ -19,7 +19,7 @@ from carrypost import Consumer, Context, IllegalStateException, JMSException, Me
 from carrypost.emu.engine.driver import EmulatedDriver
 from carrypost.jms.provider import NODE_LOST
 from carrypost.jms.provider.local import LocalProvider
-from carrypost.messaging.program_commands import CloseConsumer, Command
+from carrypost.messaging.commands import CloseConsumer, Command
 from carrypost.model.descriptor import Descriptor
 
 R = TypeVar("R")

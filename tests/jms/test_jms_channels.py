@@ -29,8 +29,8 @@ from carrypost import (
 from carrypost.config import Limits
 from carrypost.jms.destinations import ChannelTopic
 from carrypost.log.events import OverlayState
+from carrypost.messaging.claim_and_claimant import Subscription
 from carrypost.messaging.commands import Subscribe
-from carrypost.messaging.state import Subscription
 from carrypost.model.address import exactly
 from carrypost.model.pattern import entry
 from carrypost.naming import InitialContext

@@ -25,7 +25,7 @@ from carrypost import (
     testing,
 )
 from carrypost.jms.provider.local import LocalProvider
-from carrypost.messaging.program_commands import Retry
+from carrypost.messaging.commands import Retry
 from carrypost.model.descriptor import Descriptor
 
 AUTO, CLIENT = SessionMode.AUTO_ACKNOWLEDGE, SessionMode.CLIENT_ACKNOWLEDGE

@@ -13,7 +13,7 @@ from tests.support.jms_scenes import NEWS, got, scene, texts
 from carrypost import Consumer, Context, IllegalStateException, Message, SessionMode, Topic, testing
 from carrypost.jms.provider import Program
 from carrypost.jms.provider.local import LocalProvider
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
     CloseConsumer,
     CloseSession,
     Command,

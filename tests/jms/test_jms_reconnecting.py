@@ -26,7 +26,7 @@ from carrypost import (
     testing,
 )
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
-from carrypost.messaging.program_commands import OpenRequests
+from carrypost.messaging.commands import OpenRequests
 
 SOON_S = 60.0
 AUTO, CLIENT, INDIVIDUAL, TRANSACTED = (

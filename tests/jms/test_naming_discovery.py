@@ -21,10 +21,9 @@ from carrypost import (
     testing,
 )
 from carrypost.messaging import control
+from carrypost.messaging.commands import BindName, Discovered
 from carrypost.messaging.directory import OWNER_MAX
 from carrypost.messaging.namespace import Bind, Binding
-from carrypost.messaging.placement_and_discovery import Discovered
-from carrypost.messaging.program_commands import BindName
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers

@@ -20,9 +20,8 @@ from carrypost.errors import (
 )
 from carrypost.log.events import Advertised, Done
 from carrypost.messaging import directory
-from carrypost.messaging.commands import Receive, Subscribe
+from carrypost.messaging.commands import BindName, CloseConsumer, Connect, Consume, OpenSession, Receive, Subscribe
 from carrypost.messaging.namespace import Bind
-from carrypost.messaging.program_commands import BindName, CloseConsumer, Connect, Consume, OpenSession
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering
 from carrypost.model.headers import Headers

@@ -14,8 +14,8 @@ from carrypost.gossip.draft import Draft
 from carrypost.log.events import Published
 from carrypost.log.journal import PIECE, PieceOf
 from carrypost.messaging import control
+from carrypost.messaging.commands import Connect, Consume, DeclareTopic, OpenSession
 from carrypost.messaging.held_topics import Holder
-from carrypost.messaging.program_commands import Connect, Consume, DeclareTopic, OpenSession
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers

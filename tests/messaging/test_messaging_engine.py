@@ -21,8 +21,9 @@ from carrypost.errors import (
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.log.events import ClaimLost, Delivered, Done, Handed, Stored
-from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.claim_and_claimant import Claim
+from carrypost.messaging.commands import (
+    Ack,
     CloseConsumer,
     CloseSession,
     Connect,
@@ -34,9 +35,10 @@ from carrypost.messaging.program_commands import (
     Recover,
     Retry,
     Rollback,
+    Subscribe,
+    UnitOfWork,
     Unsubscribe,
 )
-from carrypost.messaging.state import Claim
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers

@@ -24,9 +24,8 @@ from carrypost.errors import StateError
 from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.journal import MOM, SEEN
-from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
-from carrypost.messaging.messaging import MessagingCommands
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
+    Ack,
     CloseConsumer,
     CloseSession,
     Connect,
@@ -38,8 +37,11 @@ from carrypost.messaging.program_commands import (
     Recover,
     Retry,
     Rollback,
+    Subscribe,
+    UnitOfWork,
     Unsubscribe,
 )
+from carrypost.messaging.messaging import MessagingCommands
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

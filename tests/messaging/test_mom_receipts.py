@@ -10,9 +10,8 @@ from carrypost.gossip.draft import Draft
 from carrypost.log.events import Handed, Published, Receipt, Refused, SendState
 from carrypost.log.journal import MESSAGE, MOM, PIECE, StoredMessage
 from carrypost.messaging import receipts as rows
-from carrypost.messaging.commands import Declare
+from carrypost.messaging.commands import Declare, DeclareQueue, Follow
 from carrypost.messaging.control import DELIVERED, FAILED, HANDED_OVER, Outcome, items_of
-from carrypost.messaging.program_commands import DeclareQueue, Follow
 from carrypost.model.descriptor import Descriptor, PayloadCodec
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId

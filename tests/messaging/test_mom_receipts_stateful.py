@@ -15,9 +15,8 @@ from tests.support.examples import examples
 from tests.support.one_node import S
 
 from carrypost.log.events import Done, Receipt, SendState
-from carrypost.messaging.commands import UnitOfWork
+from carrypost.messaging.commands import Follow, UnitOfWork
 from carrypost.messaging.control import DELIVERED, FAILED, HANDED_OVER
-from carrypost.messaging.program_commands import Follow
 from carrypost.model.ids import MessageId
 
 MEANS = {HANDED_OVER: SendState.CARRIED, DELIVERED: SendState.DELIVERED, FAILED: SendState.FAILED}

@@ -7,8 +7,7 @@ from tests.support.one_node import OneNode, S
 
 from carrypost.errors import IllegalStateException, ResourceAllocationException
 from carrypost.log.events import Done
-from carrypost.messaging.commands import OpenRequest
-from carrypost.messaging.program_commands import ForgetRequest, OpenRequests, RememberRequest
+from carrypost.messaging.commands import ForgetRequest, OpenRequest, OpenRequests, RememberRequest
 from carrypost.messaging.queues import queues
 
 

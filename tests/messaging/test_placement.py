@@ -24,11 +24,9 @@ from carrypost import (
     testing,
 )
 from carrypost.messaging import control
-from carrypost.messaging.commands import Declare
+from carrypost.messaging.commands import AskToManage, Declare, PlaceAnswered
 from carrypost.messaging.control import Tally
 from carrypost.messaging.directory import Advert, encode_advert
-from carrypost.messaging.placement_and_discovery import PlaceAnswered
-from carrypost.messaging.program_commands import AskToManage
 from carrypost.model import address
 from carrypost.model.headers import CONTROL_BYTES_MAX, Headers
 from carrypost.model.ids import NodeId

@@ -11,8 +11,18 @@ from carrypost.config import Settings
 from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.log.events import Handed
-from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
-from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession, Release
+from carrypost.messaging.commands import (
+    Ack,
+    Connect,
+    Consume,
+    Credit,
+    Declare,
+    DeclareQueue,
+    OpenSession,
+    Receive,
+    Release,
+    UnitOfWork,
+)
 from carrypost.model.headers import Headers
 from carrypost.security.identity import Identity
 

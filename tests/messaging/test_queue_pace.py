@@ -16,8 +16,17 @@ from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.log.events import Event, Handed, Receipt, SendState
 from carrypost.log.journal import Batch
-from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
-from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, OpenSession
+from carrypost.messaging.commands import (
+    Ack,
+    Connect,
+    Consume,
+    Credit,
+    Declare,
+    DeclareQueue,
+    OpenSession,
+    Receive,
+    UnitOfWork,
+)
 from carrypost.security.identity import Identity
 
 PLENTY = 2**40

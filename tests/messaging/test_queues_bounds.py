@@ -15,8 +15,7 @@ from carrypost import testing
 from carrypost.errors import ResourceAllocationException
 from carrypost.gossip.draft import Draft
 from carrypost.log.events import Event, Receipt, SendState
-from carrypost.messaging.commands import Redelivery, UnitOfWork
-from carrypost.messaging.program_commands import EndQueue
+from carrypost.messaging.commands import EndQueue, Redelivery, UnitOfWork
 from carrypost.messaging.queues.entries import QueueEntry
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

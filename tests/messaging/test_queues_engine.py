@@ -19,18 +19,23 @@ from carrypost.errors import (
 from carrypost.gossip.draft import Draft
 from carrypost.log.events import Assigned, Browsed, ClaimLost, Dropped, Event, Receipt, SendState
 from carrypost.log.journal import MOM
-from carrypost.messaging.commands import Ack, Declare, Late, Receive, Redelivery, UnitOfWork
-from carrypost.messaging.policies import register
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
+    Ack,
     Browse,
     Connect,
     Consume,
+    Declare,
     DeclareQueue,
     Disconnect,
     EndQueue,
+    Late,
     OpenSession,
+    Receive,
+    Redelivery,
     Release,
+    UnitOfWork,
 )
+from carrypost.messaging.policies import register
 
 LEASE_US = 60_000_000
 _numbers = count(1_000_000)

@@ -11,9 +11,9 @@ from tests.messaging.test_queues_reminders import HOUR_S, LIFE_S, Scene, scene
 from tests.support.programs import Program
 
 from carrypost.messaging import control
+from carrypost.messaging.commands import Credit
 from carrypost.messaging.control import INCARNATION_BITS, STRETCHES_MAX
-from carrypost.messaging.program_commands import Credit
-from carrypost.messaging.queues.unanswered import HeardNumbers
+from carrypost.messaging.queues.reminders_and_gaps import HeardNumbers
 
 SHORT_S = 300.0
 RESTARTS = pytest.mark.parametrize("restarted", ["", "m", "mm"])

@@ -11,9 +11,8 @@ from tests.support.programs import Program, declare
 
 from carrypost import testing
 from carrypost.messaging import control
-from carrypost.messaging.commands import Redelivery
+from carrypost.messaging.commands import Credit, Disconnect, Redelivery
 from carrypost.messaging.control import INCARNATION_BITS, Item
-from carrypost.messaging.program_commands import Credit, Disconnect
 from carrypost.model import address
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId, NodeId

@@ -12,8 +12,7 @@ from carrypost import testing
 from carrypost.errors import ResourceAllocationException
 from carrypost.gossip.draft import Draft
 from carrypost.log.events import Published
-from carrypost.messaging.commands import Ack, Redelivery, UnitOfWork
-from carrypost.messaging.program_commands import CloseConsumer, Credit, Recover
+from carrypost.messaging.commands import Ack, CloseConsumer, Credit, Recover, Redelivery, UnitOfWork
 
 LEASE_S = 60.0
 LEASED = {"redelivery": Redelivery.AFTER_LEASE, "lease_us": round(LEASE_S * 1e6)}

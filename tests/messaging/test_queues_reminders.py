@@ -12,8 +12,7 @@ from carrypost import testing
 from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.events import Assigned, Dropped, Event, Published, Reason
 from carrypost.log.journal import MOM
-from carrypost.messaging.commands import Redelivery
-from carrypost.messaging.program_commands import Credit, Disconnect, Release
+from carrypost.messaging.commands import Credit, Disconnect, Redelivery, Release
 
 HOUR_S = 3_600.0
 LIFE_S = 16 * HOUR_S

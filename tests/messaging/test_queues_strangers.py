@@ -17,8 +17,8 @@ from carrypost import testing
 from carrypost.log.events import Assigned, Browsed, Event, Published
 from carrypost.log.journal import MOM
 from carrypost.messaging import control
+from carrypost.messaging.commands import Browse, Connect, Credit, OpenSession
 from carrypost.messaging.control import INCARNATION_BITS, Item
-from carrypost.messaging.program_commands import Browse, Connect, Credit, OpenSession
 from carrypost.messaging.queues.queues import RemoteBrowse, RemoteBrowses
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
@@ -354,7 +354,7 @@ def test_what_was_assigned_to_an_earlier_life_is_taken_whichever_request_it_was(
 
 
 def test_asked_queues_are_forgotten_after_a_month_and_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("carrypost.messaging.queues.assignments.ASKED_MAX", 3)
+    monkeypatch.setattr("carrypost.messaging.queues.received_assignments.ASKED_MAX", 3)
     with scene() as here:
         for name in "abcde":
             Program(here.net, "r", address.queue(name, NodeId("evil")), prefetch=1).close()

@@ -18,9 +18,8 @@ from tests.support.loopback import apart
 from tests.support.nodes import scene
 
 from carrypost.log.events import Delivery, Done, Event, Handed, Stored
-from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
+from carrypost.messaging.commands import Ack, Connect, Consume, Credit, OpenSession, Subscribe, UnitOfWork
 from carrypost.messaging.overview import MessagingOverview
-from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
 from carrypost.model.ids import MessageId
 from carrypost.model.pattern import entry
 from carrypost.node.runtime import Node

@@ -25,7 +25,7 @@ from carrypost.attach.values import (
 from carrypost.errors import CarrypostError, JMSException
 from carrypost.jms.provider import News, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.log.events import Handed
-from carrypost.messaging.program_commands import Command, Connect, Credit, GoOn, ReadPayload
+from carrypost.messaging.commands import Command, Connect, Credit, GoOn, ReadPayload
 from carrypost.model.descriptor import Descriptor
 
 R = TypeVar("R")

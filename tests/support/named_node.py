@@ -14,10 +14,10 @@ from carrypost.gossip.wire import codec
 from carrypost.gossip.wire.frames import Announce, Frame, Offer, OfferEntry, Parcel, Profile
 from carrypost.log.events import Advertised, Received, Refused
 from carrypost.log.journal import MESSAGE, MOM, StoredMessage
+from carrypost.messaging.commands import BindName, Entries, Lookup, Unbind
 from carrypost.messaging.control import Item, items_of
 from carrypost.messaging.directory import Advert, encode_advert
 from carrypost.messaging.namespace import Bind, Binding
-from carrypost.messaging.program_commands import BindName, Entries, Lookup, Unbind
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering, PayloadCodec
 from carrypost.model.headers import Headers

@@ -10,8 +10,7 @@ from carrypost.gossip.draft import Draft
 from carrypost.host import Host
 from carrypost.log.events import Done, Event, Handed
 from carrypost.log.journal import Batch, Key, Value
-from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
-from carrypost.messaging.program_commands import Connect, Consume, Credit, OpenSession
+from carrypost.messaging.commands import Ack, Connect, Consume, Credit, OpenSession, Subscribe, UnitOfWork
 from carrypost.model.descriptor import Ordering
 from carrypost.model.headers import Headers
 from carrypost.model.ids import MessageId

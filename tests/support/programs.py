@@ -8,9 +8,21 @@ from itertools import count
 
 from carrypost import testing
 from carrypost.log.events import Event, Handed
-from carrypost.messaging.commands import Ack, Declare, Late, Receive, Subscribe, UnitOfWork
+from carrypost.messaging.commands import (
+    Ack,
+    Connect,
+    Consume,
+    Credit,
+    Declare,
+    DeclareQueue,
+    Disconnect,
+    Late,
+    OpenSession,
+    Receive,
+    Subscribe,
+    UnitOfWork,
+)
 from carrypost.messaging.messaging import MessagingCommands
-from carrypost.messaging.program_commands import Connect, Consume, Credit, DeclareQueue, Disconnect, OpenSession
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.pattern import entry
 

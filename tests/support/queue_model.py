@@ -26,18 +26,24 @@ from carrypost.gossip.draft import Draft
 from carrypost.gossip.holdings.cache import CopyState
 from carrypost.log.events import Assigned, Done, Event, Handed, Published, Reason, Refused
 from carrypost.log.journal import MESSAGE, MOM
-from carrypost.messaging.commands import LEASE_OVER, Ack, Declare, Late, Receive, Redelivery, UnitOfWork
-from carrypost.messaging.messaging import MessagingCommands
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
+    LEASE_OVER,
+    Ack,
     CloseConsumer,
     Connect,
     Consume,
     Credit,
+    Declare,
     DeclareQueue,
     Disconnect,
+    Late,
     OpenSession,
+    Receive,
     Recover,
+    Redelivery,
+    UnitOfWork,
 )
+from carrypost.messaging.messaging import MessagingCommands
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.headers import Headers

@@ -27,25 +27,30 @@ from carrypost.gossip.wire.pieces import Blank, pack
 from carrypost.host import Host
 from carrypost.log.events import Event, Handed, Published
 from carrypost.messaging import control
-from carrypost.messaging.commands import Ack, Declare, Receive, Redelivery, Subscribe, UnitOfWork
-from carrypost.messaging.control import INCARNATION_BITS
-from carrypost.messaging.namespace import Bind
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
+    Ack,
     BindName,
     Browse,
     CloseConsumer,
     Connect,
     Consume,
     Credit,
+    Declare,
     DeclareQueue,
     Disconnect,
     EndQueue,
     OpenSession,
+    Receive,
     Recover,
+    Redelivery,
     Release,
     Rollback,
+    Subscribe,
+    UnitOfWork,
     Unsubscribe,
 )
+from carrypost.messaging.control import INCARNATION_BITS
+from carrypost.messaging.namespace import Bind
 from carrypost.model import address
 from carrypost.model.descriptor import Descriptor, Ordering, Predecessor, predecessor, tag_of
 from carrypost.model.headers import Headers

@@ -29,7 +29,7 @@ from carrypost import (
 )
 from carrypost.jms.intake import Batch
 from carrypost.jms.provider.local import LocalProvider
-from carrypost.messaging.program_commands import Command, Recover
+from carrypost.messaging.commands import Command, Recover
 from carrypost.model.descriptor import Descriptor
 from carrypost.sync import ConnectionFactory, Context, Message, blocking_calls
 

@@ -2,7 +2,7 @@
 
 A program on this machine sends a greeting, and the node welcomes it. Then the program makes calls; each has a number,
 and the node answers under that number, in any order. Plain calls are a frame kind each, those of messaging are commands
-(`messaging.program_commands`). The socket belongs to the node's owner alone, but no program may bring the node down:
+(`messaging.commands`). The socket belongs to the node's owner alone, but no program may bring the node down:
 lengths are bounded, and any fault ends one connection, with a sentence. Values longer than 64 KiB are announced by
 their `length` and sent in parts, so that others need not wait for them.
 """

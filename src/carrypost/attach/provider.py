@@ -24,8 +24,8 @@ from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalSt
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Performed, Program, Provider
 from carrypost.jms.provider.reconnecting import ReconnectingProvider
 from carrypost.log.events import Receipt
-from carrypost.messaging import program_commands as do
-from carrypost.messaging.program_commands import Command
+from carrypost.messaging import commands as do
+from carrypost.messaging.commands import Command
 from carrypost.model.descriptor import Descriptor
 
 R = TypeVar("R")

@@ -32,9 +32,8 @@ from carrypost.errors import (
 from carrypost.jms.provider import Perform, Provider
 from carrypost.log.events import Browsed
 from carrypost.log.journal import Durability
-from carrypost.messaging import program_commands as do
-from carrypost.messaging.commands import Ack, Browsing
-from carrypost.messaging.program_commands import Command
+from carrypost.messaging import commands as do
+from carrypost.messaging.commands import Ack, Browsing, Command
 
 R = TypeVar("R")
 _log = logging.getLogger("carrypost.native")

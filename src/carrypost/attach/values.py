@@ -19,8 +19,8 @@ from carrypost import errors
 from carrypost.errors import JMSException, LocalError
 from carrypost.jms.provider import News, NodeInfo, Perform
 from carrypost.log.events import Handed
-from carrypost.messaging import program_commands
-from carrypost.messaging.program_commands import Command
+from carrypost.messaging import commands
+from carrypost.messaging.commands import Command
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.security.hpke import KEY_BYTES
@@ -148,7 +148,7 @@ def _answer_to(command: type[Command[Any]]) -> Any:  # noqa: ANN401 - any type
 
 COMMANDS: Mapping[str, type[Command[Any]]] = {
     str(each.__struct_config__.tag): each
-    for each in [Perform, *vars(program_commands).values()]
+    for each in [Perform, *vars(commands).values()]
     if isinstance(each, type) and issubclass(each, Command) and each.__struct_config__.tag
 }
 """Commands by their tags."""

@@ -32,7 +32,7 @@ from carrypost.jms.destinations import Destination, Queue, destination_at, queue
 from carrypost.jms.durations import whole_milliseconds
 from carrypost.jms.factory import ConnectionFactory
 from carrypost.jms.provider import Provider
-from carrypost.messaging.program_commands import Lookup
+from carrypost.messaging.commands import Lookup
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 from carrypost.naming import NamingContext

@@ -42,16 +42,20 @@ from carrypost.jms.listener_calls import unserved
 from carrypost.jms.provider import Perform, Program
 from carrypost.log.events import Unserved
 from carrypost.log.journal import Durability
-from carrypost.messaging.commands import Ack, Declare, Late, Receive, Subscribe
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
+    Ack,
     CloseSession,
     Consume,
     Credit,
+    Declare,
     DeclareQueue,
     Disconnect,
+    Late,
     OpenSession,
+    Receive,
     Recover,
     Release,
+    Subscribe,
 )
 from carrypost.model import address
 

@@ -30,8 +30,7 @@ from carrypost.gossip.draft import Draft
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.provider import NODE_LOST, Perform, Performed, Provider, is_lost
 from carrypost.log.journal import Durability
-from carrypost.messaging.commands import LEASE_OVER, Ack, Late
-from carrypost.messaging.program_commands import Announce, Defer, Recover
+from carrypost.messaging.commands import LEASE_OVER, Ack, Announce, Defer, Late, Recover
 from carrypost.model.descriptor import Descriptor
 
 if TYPE_CHECKING:

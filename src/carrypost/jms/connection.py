@@ -16,7 +16,7 @@ from carrypost.jms.listener_calls import Caller, Reports, unserved
 from carrypost.jms.provider import NODE_ENDED, NODE_LOST
 from carrypost.jms.session import CONTEXT_CLOSED, OpenConnection, Session
 from carrypost.log.events import ClaimLost, OverlayTold, Unserved
-from carrypost.messaging.program_commands import Disconnect, OpenSession
+from carrypost.messaging.commands import Disconnect, OpenSession
 
 if TYPE_CHECKING:
     from carrypost.jms.intake import Intake

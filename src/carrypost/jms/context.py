@@ -38,9 +38,8 @@ from carrypost.jms.messages.headers_and_properties import PropertyValue
 from carrypost.jms.modes import Acknowledge, DeliveryMode, SessionMode
 from carrypost.jms.producer import Body, Producer, send_options
 from carrypost.jms.requestor import Request
-from carrypost.messaging import program_commands as do
-from carrypost.messaging.namespace import Bind
-from carrypost.messaging.program_commands import (
+from carrypost.messaging import commands as do
+from carrypost.messaging.commands import (
     AddCard,
     BindName,
     DeclareTopic,
@@ -49,6 +48,7 @@ from carrypost.messaging.program_commands import (
     MakeCard,
     Unsubscribe,
 )
+from carrypost.messaging.namespace import Bind
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
 from carrypost.model.ids import NodeId

@@ -27,10 +27,18 @@ from carrypost.errors import (
 )
 from carrypost.jms.destinations import RESERVED, TEMPORARY, Destination, Queue, Topic, is_temporary, named, queue_of
 from carrypost.jms.durations import Duration, microseconds
-from carrypost.messaging.commands import Declare, Redelivery
+from carrypost.messaging.commands import (
+    AskToManage,
+    BindName,
+    Declare,
+    DeclareQueue,
+    EndQueue,
+    ReceiveCounts,
+    Redelivery,
+    Unbind,
+)
 from carrypost.messaging.control import RECEIVERS_MAX
 from carrypost.messaging.namespace import DEAD_LETTERS, Bind, room_for
-from carrypost.messaging.program_commands import AskToManage, BindName, DeclareQueue, EndQueue, ReceiveCounts, Unbind
 from carrypost.model import address
 from carrypost.model.ids import NodeId, is_node_id
 

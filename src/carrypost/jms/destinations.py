@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from carrypost.errors import IllegalArgumentException, InvalidDestinationException, LocalError, NamingException
 from carrypost.java_names import JavaNamed
+from carrypost.messaging.commands import Lookup
 from carrypost.messaging.namespace import DEAD_LETTERS
-from carrypost.messaging.program_commands import Lookup
 from carrypost.model import address
 from carrypost.model.descriptor import Ordering
 

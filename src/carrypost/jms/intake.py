@@ -44,7 +44,7 @@ from carrypost.jms.listener_calls import Pause
 from carrypost.jms.mapping import from_handed
 from carrypost.jms.provider import is_lost
 from carrypost.log.events import ERROR_MAX
-from carrypost.messaging.program_commands import Credit, GoOn, Recover, Release
+from carrypost.messaging.commands import Credit, GoOn, Recover, Release
 from carrypost.model.address import addressee, written
 from carrypost.model.times import MICROSECONDS
 from carrypost.printing import raised

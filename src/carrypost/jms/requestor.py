@@ -41,8 +41,7 @@ from carrypost.jms.messages.headers_and_properties import PropertyValue
 from carrypost.jms.modes import SessionMode
 from carrypost.jms.producer import Body, send_options
 from carrypost.jms.provider import is_lost
-from carrypost.messaging.commands import REPLIES, Declare
-from carrypost.messaging.program_commands import DeclareQueue, ForgetRequest, OpenRequests, RememberRequest
+from carrypost.messaging.commands import REPLIES, Declare, DeclareQueue, ForgetRequest, OpenRequests, RememberRequest
 from carrypost.model import address
 from carrypost.model.selector.tree import quoted
 from carrypost.model.times import MICROSECONDS

@@ -27,7 +27,7 @@ from carrypost.jms.sent import CompletionListener, Completions, Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.log.events import GivenUp, OverlayState, Receipt, SendState
 from carrypost.log.journal import Durability
-from carrypost.messaging.program_commands import (
+from carrypost.messaging.commands import (
     Browse,
     CloseConsumer,
     CloseSession,

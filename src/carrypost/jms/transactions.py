@@ -27,7 +27,7 @@ from carrypost.jms.mapping import stamp
 from carrypost.jms.provider import NODE_LOST, Performed, is_lost
 from carrypost.jms.sent import CompletionListener, Completions, Sends, Sent
 from carrypost.log.journal import Durability
-from carrypost.messaging.program_commands import KeepDraft, Rollback
+from carrypost.messaging.commands import KeepDraft, Rollback
 from carrypost.model.descriptor import Descriptor
 
 _ROLLED_BACK = "its transaction was rolled back"

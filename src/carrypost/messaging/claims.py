@@ -15,7 +15,7 @@ here. A row records the mark, since programs may get the message only after a re
 """
 
 # A claim is made when a message is whole and its order lets it pass, or when a subscription finds
-# the message here. The states and moves are in `messaging.state`. JMS promises more than "delivered": a
+# the message here. The states and moves are in `messaging.claim_and_claimant`. JMS promises more than "delivered": a
 # message that a program had and did not acknowledge comes again, flagged and counted, also after a
 # crash. A list of unread messages per consumer cannot keep that promise: it forgets which program
 # saw what, and dies with the process.
@@ -53,7 +53,7 @@ from carrypost.gossip.holdings.cache import CLAIMS
 from carrypost.gossip.holdings.eviction import Usage
 from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import ClaimLost, Handed, Reason
-from carrypost.messaging.state import Claim, ClaimInput, ClaimState
+from carrypost.messaging.claim_and_claimant import Claim, ClaimInput, ClaimState
 from carrypost.model.address import names_addressee
 from carrypost.model.ids import MessageId
 
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from carrypost.config import Settings
     from carrypost.gossip.holdings.cache import Cache
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.messaging.claim_and_claimant import Claimant, Consumer, Session, Tenure
     from carrypost.messaging.context import MessagingContext
     from carrypost.messaging.receipts import OwedReceipts
-    from carrypost.messaging.state import Claimant, Consumer, Session, Tenure
     from carrypost.messaging.subscriptions import Topics
 
 

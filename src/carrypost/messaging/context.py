@@ -16,8 +16,8 @@ from carrypost.errors import IllegalArgumentException, IllegalStateException
 from carrypost.gossip.layer import Part
 from carrypost.log.events import OverlayState, OverlayTold
 from carrypost.log.journal import MOM
+from carrypost.messaging.claim_and_claimant import destination_of
 from carrypost.messaging.control import CONTROL
-from carrypost.messaging.state import destination_of
 from carrypost.model.address import is_channel
 from carrypost.model.times import NEVER
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from carrypost.gossip.interest.own_interests import OwnInterests
     from carrypost.gossip.outputs import Journal, Outputs
     from carrypost.gossip.transfers.link import HostContext
+    from carrypost.messaging.claim_and_claimant import Subscription
     from carrypost.messaging.commands import Subscribe
-    from carrypost.messaging.state import Subscription
     from carrypost.model.ids import MessageId, NodeId
 
 

@@ -21,15 +21,14 @@ from carrypost.log import record
 from carrypost.log.events import Assigned, Event, Receipt, SendState, Unserved
 from carrypost.log.journal import MOM
 from carrypost.log.record import Kind
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 from carrypost.messaging.claims import Claims
-from carrypost.messaging.commands import Browsing, Late, OpenRequest
+from carrypost.messaging.commands import Browsing, Command, Late, OpenRequest
 from carrypost.messaging.context import MessagingContext
 from carrypost.messaging.directory import PREFIX, SUFFIX, Directory, SealingKeys
 from carrypost.messaging.namespace import Binding
 from carrypost.messaging.overview import NAMES_TOLD, MessagingOverview, Viewed, Views
 from carrypost.messaging.placement_and_discovery import Discoveries, Placements
-from carrypost.messaging.program_commands import Command
 from carrypost.messaging.queues.queues import ADDRESSED, Queues
 from carrypost.messaging.receipts import OwedReceipts, Receipts
 from carrypost.messaging.sessions import Consumers, Dispatcher, Sessions, check_leases, lapsed
@@ -48,9 +47,9 @@ if TYPE_CHECKING:
     from carrypost.gossip.layer import Steps
     from carrypost.gossip.transfers.link import HostContext
     from carrypost.log.record import Append, Record
+    from carrypost.messaging.claim_and_claimant import Claim
     from carrypost.messaging.commands import Ack
     from carrypost.messaging.context import Overlay
-    from carrypost.messaging.state import Claim
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 

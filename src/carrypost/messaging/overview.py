@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from carrypost.messaging.claim_and_claimant import ClaimState
 from carrypost.messaging.namespace import source_of
 from carrypost.messaging.queues.entries import EntryState
-from carrypost.messaging.state import ClaimState
 from carrypost.model import address, ids
 from carrypost.model.ids import MessageId, NodeId
 from carrypost.model.times import NEVER
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from carrypost.gossip.holdings.holdings import Holdings
+    from carrypost.messaging.claim_and_claimant import Subscription
     from carrypost.messaging.claims import Claims
     from carrypost.messaging.held_topics import HeldTopic
     from carrypost.messaging.queues.entries import QueueEntry
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from carrypost.messaging.queues.queues import Queues
     from carrypost.messaging.receipts import Receipts, Send
     from carrypost.messaging.sessions import Sessions
-    from carrypost.messaging.state import Subscription
     from carrypost.messaging.subscriptions import Topics
 
 

@@ -34,9 +34,8 @@ from carrypost.errors import (
 )
 from carrypost.gossip.layer import Part, Stored
 from carrypost.gossip.transfers.accounts import Budget
-from carrypost.log.events import LayerEvent
 from carrypost.messaging import control
-from carrypost.messaging.commands import Declare, Redelivery
+from carrypost.messaging.commands import Declare, Discovered, PlaceAnswered, Redelivery
 from carrypost.messaging.control import (
     ANSWER_US,
     DISCOVERIES_MAX,
@@ -84,16 +83,6 @@ def here(_: Mapping[NodeId, int], here: NodeId) -> NodeId:
 def most_receiving(counts: Mapping[NodeId, int], here: NodeId) -> NodeId:
     """Choose the node that consumed most from queues of this name; if none did, the node that asks."""
     return max(counts, key=lambda node: (counts[node], node == here, node)) if counts else here
-
-
-class PlaceAnswered(LayerEvent, frozen=True):
-    """The answer of a node that was asked to manage a queue, or the report that none came in time."""
-
-    number: int
-    """Number of the command that asked."""
-    accepted: bool = False
-    reason: str | None = None
-    """The reason why the node declines; None if it accepted, or did not answer."""
 
 
 class _Question(NamedTuple):
@@ -231,17 +220,6 @@ _ENVELOPE_BYTES = 64
 """Largest size of an answer without its names, in bytes."""
 _NAME_BYTES = 16
 """Largest overhead of a name in an answer beside its two texts, in bytes."""
-
-
-class Discovered(LayerEvent, frozen=True):
-    """The end of a discovery: all nodes answered, or its time is over."""
-
-    number: int
-    """Number of the command that began it."""
-    names: tuple[Binding, ...] = ()
-    """Names of this node and of all that answered, in full: ``NAME@NODE``."""
-    silent: tuple[NodeId, ...] = ()
-    """The nodes that were asked and did not answer."""
 
 
 class _Asking:

@@ -17,21 +17,21 @@ import msgspec
 from carrypost.errors import IllegalStateException, InvalidClientIDException, JMSException
 from carrypost.gossip.layer import Part
 from carrypost.log.events import GivenUp, Reason
+from carrypost.messaging.claim_and_claimant import Connection, Consumer, Session, destination_of, held_of
 from carrypost.messaging.commands import LEASE_OVER, Late, Receive
 from carrypost.messaging.namespace import letters_of, letters_of_topic
-from carrypost.messaging.state import Connection, Consumer, Session, destination_of, held_of
 from carrypost.model import address
 from carrypost.model.headers import TEXT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from carrypost.messaging.claim_and_claimant import Claim, Claimant, Subscription
     from carrypost.messaging.claims import Claims
     from carrypost.messaging.commands import Ack, Subscribe
     from carrypost.messaging.context import MessagingContext
     from carrypost.messaging.directory import Directory
     from carrypost.messaging.queues.queues import Queues
-    from carrypost.messaging.state import Claim, Claimant, Subscription
     from carrypost.messaging.subscriptions import Topics
 
 

@@ -33,9 +33,16 @@ from carrypost.errors import (
 from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import Reason
 from carrypost.messaging import control
+from carrypost.messaging.claim_and_claimant import (
+    Interest,
+    LocalNode,
+    Subscription,
+    destination_of,
+    held_of,
+    is_of_circle,
+)
 from carrypost.messaging.commands import Subscribe
 from carrypost.messaging.control import Enrol, Leave
-from carrypost.messaging.state import Interest, LocalNode, Subscription, destination_of, held_of, is_of_circle
 from carrypost.model import address
 from carrypost.model.address import addressee, channel, exactly, notice_of
 from carrypost.model.descriptor import TIME_US_MAX
@@ -48,9 +55,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.messaging.claim_and_claimant import Consumer, Key
     from carrypost.messaging.context import MessagingContext
     from carrypost.messaging.control import Item
-    from carrypost.messaging.state import Consumer, Key
     from carrypost.model.descriptor import Descriptor, Ordering
     from carrypost.model.pattern import Entry
 

@@ -35,7 +35,7 @@ from carrypost.jms.consumer_options import ConsumerOptions, asked, queue_selecto
 from carrypost.jms.destinations import Destination, Topic, resolved
 from carrypost.jms.session import Enumeration
 from carrypost.log.journal import Durability
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -33,7 +33,7 @@ from carrypost.jms.destinations import Destination, Queue, Topic, resolved
 from carrypost.jms.mapping import to_draft
 from carrypost.jms.provider import is_lost
 from carrypost.log.events import Browsed
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 from carrypost.model.properties import ValueType
 from carrypost.version import __version__
 

@@ -35,7 +35,7 @@ from carrypost.jms.consumer_options import asked as wanted_of
 from carrypost.jms.destinations import Destination, Queue, resolved
 from carrypost.jms.listener_calls import pause_s
 from carrypost.jms.mapping import to_draft
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 from carrypost.version import __version__
 
 if TYPE_CHECKING:

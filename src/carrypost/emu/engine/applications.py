@@ -39,7 +39,7 @@ from carrypost.emu.scenario_tables import MESSAGES_MAX, RANDOM, WorkloadTable
 from carrypost.errors import ConfigError, LocalError
 from carrypost.log import events
 from carrypost.log.events import Delivered, Event, Handed
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 from carrypost.messaging.commands import Ack, Declare, Receive, UnitOfWork
 from carrypost.model import address
 from carrypost.model.address import exactly

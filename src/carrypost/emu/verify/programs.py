@@ -28,7 +28,7 @@ from carrypost.gossip.holdings.cache import CopyState
 from carrypost.gossip.wire.pieces import Blank
 from carrypost.log.events import Delivered, Done, Dropped, Event, Expired, Handed, Published
 from carrypost.log.journal import MESSAGE
-from carrypost.messaging import program_commands as do
+from carrypost.messaging import commands as do
 from carrypost.messaging.commands import Ack, Subscribe, UnitOfWork
 from carrypost.model.address import exactly
 from carrypost.model.descriptor import Descriptor, Ordering

@@ -1,7 +1,7 @@
 """The provider: the interface below every API for programs to one node's messaging, with values.
 
 A `Provider` may be in the same process as its node (`jms.provider.local`) or attached to it. So its commands, those of
-`messaging.program_commands`, and their answers are values that can be encoded. Nothing is shared, and notifications to
+`messaging.commands`, and their answers are values that can be encoded. Nothing is shared, and notifications to
 a program are calls of the methods of `Program`. Every error is a `JMSException`: `translated` makes one of an error of
 the core.
 """
@@ -26,8 +26,7 @@ from carrypost.errors import (
 from carrypost.gossip.draft import Draft
 from carrypost.log.events import Browsed, ClaimLost, GivenUp, Handed, OverlayTold, Receipt, Unserved
 from carrypost.log.journal import Durability
-from carrypost.messaging.commands import Ack
-from carrypost.messaging.program_commands import Command, Credit, GoOn
+from carrypost.messaging.commands import Ack, Command, Credit, GoOn
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
 

@@ -42,11 +42,9 @@ from carrypost.log.events import (
     Unserved,
 )
 from carrypost.log.journal import Durability
-from carrypost.messaging import program_commands as do
-from carrypost.messaging.commands import Browsing, Followed, UnitOfWork
+from carrypost.messaging import commands as do
+from carrypost.messaging.commands import Browsing, Command, Discovered, Followed, PlaceAnswered, UnitOfWork
 from carrypost.messaging.namespace import Binding
-from carrypost.messaging.placement_and_discovery import Discovered, PlaceAnswered
-from carrypost.messaging.program_commands import Command
 from carrypost.messaging.sessions import Sessions
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import MessageId

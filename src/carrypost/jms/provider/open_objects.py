@@ -18,9 +18,8 @@ import msgspec
 from carrypost.errors import IllegalStateException
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import NODE_LOST, Perform, Program
-from carrypost.messaging import program_commands as do
-from carrypost.messaging.commands import Ack, Declare, Receive, Subscribe
-from carrypost.messaging.program_commands import Command
+from carrypost.messaging import commands as do
+from carrypost.messaging.commands import Ack, Command, Declare, Receive, Subscribe
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Command[Any])

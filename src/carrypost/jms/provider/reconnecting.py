@@ -39,9 +39,8 @@ from carrypost.jms.provider import (
 )
 from carrypost.jms.provider.open_objects import Opened, OpenedConnection, OpenedConsumer, OpenedSession, OpenObjects
 from carrypost.log.events import Handed
-from carrypost.messaging import program_commands as do
-from carrypost.messaging.commands import Subscribe
-from carrypost.messaging.program_commands import Command
+from carrypost.messaging import commands as do
+from carrypost.messaging.commands import Command, Subscribe
 from carrypost.model.descriptor import Descriptor
 
 _log = logging.getLogger("carrypost.jms")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from carrypost.messaging.queues.declared_queues import DeclaredQueues
     from carrypost.messaging.queues.entries import QueueEntry
     from carrypost.messaging.queues.queue import Demand, Queue
-    from carrypost.messaging.queues.unanswered import Gaps
+    from carrypost.messaging.queues.reminders_and_gaps import Gaps
 
 _QUEUE_BYTES, _NUMBER_BYTES = 8, 8
 
@@ -49,7 +49,7 @@ class DemandRow(msgspec.Struct, frozen=True, array_like=True):
     selector: str
     withdrawn: bool = False
     gone: tuple[int, ...] = ()
-    """Numbers of assignments that ended without an answer (`messaging.queues.unanswered`)."""
+    """Numbers of assignments that ended without an answer (`messaging.queues.reminders_and_gaps`)."""
     key: bytes = b""
     """Sealing key of the node that asks."""
 

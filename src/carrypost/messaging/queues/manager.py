@@ -50,7 +50,7 @@ from carrypost.messaging.queues.entries import (
     EntryState,
     QueueEntry,
 )
-from carrypost.messaging.queues.unanswered import Gaps, Reminders
+from carrypost.messaging.queues.reminders_and_gaps import Gaps, Reminders
 from carrypost.model import address
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER

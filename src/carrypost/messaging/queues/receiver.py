@@ -19,11 +19,11 @@ from carrypost.gossip.interest.matcher import Matcher
 from carrypost.gossip.layer import Part, Stored
 from carrypost.log.events import Reason
 from carrypost.messaging import control
+from carrypost.messaging.claim_and_claimant import Claimant, ClaimState
 from carrypost.messaging.control import ASSIGNED_MAX, REQUEST_US
 from carrypost.messaging.namespace import DEAD_LETTERS
-from carrypost.messaging.queues.assignments import Assignment, Assignments, DemandedQueues, LocalTenure
-from carrypost.messaging.queues.unanswered import HeardNumbers, Ranges
-from carrypost.messaging.state import Claimant, ClaimState
+from carrypost.messaging.queues.received_assignments import Assignment, Assignments, DemandedQueues, LocalTenure
+from carrypost.messaging.queues.reminders_and_gaps import HeardNumbers, Ranges
 from carrypost.model import address, pattern
 from carrypost.model.ids import MessageId
 from carrypost.model.times import NEVER
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from carrypost.application.keyring import Keyring
     from carrypost.config import Limits
     from carrypost.gossip.holdings.copies import Copy
+    from carrypost.messaging.claim_and_claimant import Tenure
     from carrypost.messaging.claims import Claims
     from carrypost.messaging.commands import Receive
     from carrypost.messaging.context import MessagingContext
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from carrypost.messaging.queues.entries import QueueEntry
     from carrypost.messaging.queues.manager import Manager
     from carrypost.messaging.queues.queue import Demand, Queue
-    from carrypost.messaging.state import Tenure
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
 
