@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
-from carrypost.errors import CarrypostError, IllegalStateException, JMSException, NameNotFoundException
+from carrypost.errors import CarrypostError, IllegalStateException, NameNotFoundException
 from carrypost.host import Host
 from carrypost.host.driving import ProgramDriver
 from carrypost.jms.provider import (
@@ -111,21 +111,16 @@ class LocalProvider(Provider):
     def handlers(self) -> Mapping[type[Event], Callable[[Any], None]]:
         """The events that are for programs, and what passes each of them on."""
         return {
-            HostLost: self._on_host_lost, Done: self._on_done, Handed: self._on_handed, Receipt: self._on_receipt,
+            HostLost: self._on_host_lost, Done: self._on_answered, Handed: self._on_handed, Receipt: self._on_receipt,
             GivenUp: self._on_consumer_news, Unserved: self._on_consumer_news, OverlayTold: self._on_consumer_news,
             ClaimLost: self._on_lost, Browsed: self._on_browsed, Advertised: self._on_advertised,
             PlaceAnswered: self._on_answered, Discovered: self._on_answered,
         }  # fmt: skip
 
-    def _on_done(self, done: Done) -> None:
-        answer = self._unanswered.pop(done.number, None)
-        if answer is not None and not answer.done():
-            answer.set_result(None)
-
-    def _on_answered(self, event: PlaceAnswered | Discovered) -> None:
+    def _on_answered(self, event: Done | PlaceAnswered | Discovered) -> None:
         answer = self._unanswered.pop(event.number, None)
         if answer is not None and not answer.done():
-            answer.set_result(event)
+            answer.set_result(None if isinstance(event, Done) else event)
 
     def _on_handed(self, handed: Handed) -> None:
         program = self._program_of(handed.consumer)
@@ -187,8 +182,11 @@ class LocalProvider(Provider):
         """Inform everything that waits that the node is gone."""
         self._ended = reason
         error = IllegalStateException(reason, NODE_LOST)
-        for number in list(self._unanswered):
-            self._fail(number, error)
+        unanswered, self._unanswered = self._unanswered, {}
+        for answer in unanswered.values():
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # A caller that does not wait for it is informed otherwise.
         for waiting in self._awaited:
             if not waiting.done():
                 waiting.set_result(None)
@@ -198,12 +196,6 @@ class LocalProvider(Provider):
         self._followers.clear()
         for program in programs:
             program.node_ended(reason)
-
-    def _fail(self, number: int, error: JMSException) -> None:
-        answer = self._unanswered.pop(number, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(error)
-            answer.exception()  # A caller that does not wait for it is informed otherwise.
 
     # --- commands ------------------------------------------------------------------------------------------
 
