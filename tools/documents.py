@@ -28,7 +28,7 @@ import msgspec
 
 from carrypost import config, gossip, host, island
 from carrypost.config.rules import Rows, Rule, rules_of
-from carrypost.daemon.metrics.families import MEANS, READINGS
+from carrypost.daemon.metric_families import MEANS, READINGS
 from carrypost.emu import scenario
 from carrypost.emu import scenario_tables as tables
 from carrypost.gossip.discovery.neighbour import NEIGHBOUR_TABLE, NeighbourInput, NeighbourState

@@ -21,9 +21,9 @@ from tests.support.nodes import PATIENCE_S, QUICK, Nodes, scene, until
 from tests.support.stomp_clients import free_port
 
 from carrypost.attach.served_node import ServedNode
-from carrypost.daemon.metrics import server as metrics_server
-from carrypost.daemon.metrics.families import MEANS, READINGS, exposition
-from carrypost.daemon.metrics.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, Server, serve
+from carrypost.daemon import metrics_server
+from carrypost.daemon.metric_families import MEANS, READINGS, exposition
+from carrypost.daemon.metrics_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, Server, serve
 from carrypost.errors import ConfigError, NodeError
 from carrypost.host.steps import Steps
 from carrypost.node.settings import parse
@@ -326,8 +326,8 @@ async def test_a_port_in_use_and_a_missing_extra_are_explained(tmp_path: Path, m
     async with serving(tmp_path) as (port, served):
         with pytest.raises(NodeError, match=rf"127\.0\.0\.1:{port}: Address already in use; choose another metrics\."):
             await serve(served)
-        monkeypatch.delitem(sys.modules, "carrypost.daemon.metrics.families")
-        monkeypatch.delattr("carrypost.daemon.metrics.families")
+        monkeypatch.delitem(sys.modules, "carrypost.daemon.metric_families")
+        monkeypatch.delattr("carrypost.daemon.metric_families")
         monkeypatch.setitem(sys.modules, "prometheus_client", None)
         with pytest.raises(ConfigError, match=r"pip install 'carrypost\[metrics\]'.*or set metrics\.port = 0"):
             await serve(served)

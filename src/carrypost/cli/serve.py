@@ -20,7 +20,7 @@ from carrypost.attach.served_node import ServedNode
 from carrypost.cli import _exit
 from carrypost.cli._exit import Exit, report, wrapped
 from carrypost.cli._settings import NodeCommand
-from carrypost.daemon.metrics import server as metrics_server
+from carrypost.daemon import metrics_server
 from carrypost.daemon.openwire.server import Server as OpenwireServer
 from carrypost.daemon.server import Server
 from carrypost.daemon.service import Service, begin_log, has_terminal, notify, notify_ready

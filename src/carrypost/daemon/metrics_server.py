@@ -64,13 +64,13 @@ async def serve(served: ServedNode) -> Server | None:
     if not port:
         return None
     try:
-        from carrypost.daemon.metrics import families  # noqa: PLC0415 - needs an extra
+        from carrypost.daemon import metric_families  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError:
         raise ConfigError(
             "metrics.port requires prometheus-client, which is not installed: pip install 'carrypost[metrics]' (in the "
             "source tree, '.[metrics]'), or set metrics.port = 0"
         ) from None
-    server = Server(port, lambda: families.exposition(served.status(quick=True)), families.CONTENT_TYPE)
+    server = Server(port, lambda: metric_families.exposition(served.status(quick=True)), metric_families.CONTENT_TYPE)
     await server.open()
     served.add("metrics", server)
     return server
