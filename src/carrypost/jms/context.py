@@ -358,7 +358,7 @@ class Context(ConsumerCreation):
         """
         session = self._own or self._opened()
         self._connection.used = True
-        reply_to = as_destination(jms_reply_to)
+        reply_to = None if jms_reply_to is None else as_destination(jms_reply_to)
         options = send_options(
             Sending(), properties=properties, jms_correlation_id=jms_correlation_id,
             jms_reply_to=reply_to and await resolved(session.units.provider, reply_to), jms_type=jms_type,

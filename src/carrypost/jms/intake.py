@@ -297,7 +297,8 @@ class Intake:
         while len(read) < min(count, len(self.waiting)):
             handed = self.waiting[len(read)]
             room -= handed.descriptor.length
-            message = await self.read(handed) if room >= 0 and self._is_announced(handed) else None
+            announced = self._announcements is None or handed.number <= self._announcements.through
+            message = await self.read(handed) if room >= 0 and announced else None
             if not self._is_due(first):
                 return []
             if message is None:
@@ -361,9 +362,6 @@ class Intake:
         return from_handed(
             handed, payload, now_us, self._inbox.acknowledger, self.wanted.destination, kinds=self._inbox.kinds
         )
-
-    def _is_announced(self, handed: Handed) -> bool:
-        return self._announcements is None or handed.number <= self._announcements.through
 
     def is_next(self, handed: Handed) -> bool:
         """Return True while this message is the first that waits."""
@@ -521,7 +519,7 @@ class Inbox:
     @property
     def delivers(self) -> bool:
         """True if messages may be given to the program."""
-        return self._started and not self.draining and not self.pause.is_on
+        return self._started and not self.draining and self.pause.timer is None
 
     @property
     def receives(self) -> bool:

@@ -187,12 +187,8 @@ class Pause:
         self._first_s = first_s
         self._wake = wake
         self._failures = 0
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_on(self) -> bool:
-        """True if nothing may be handed out."""
-        return self._timer is not None
+        self.timer: asyncio.TimerHandle | None = None
+        """Runs while nothing may be handed out."""
 
     def begin(self) -> None:
         """Begin a pause, because the program failed once more."""
@@ -200,18 +196,18 @@ class Pause:
         if self._first_s:
             self.end()
             length_s = pause_s(self._first_s, self._failures)
-            self._timer = asyncio.get_running_loop().call_later(length_s, self._over)
+            self.timer = asyncio.get_running_loop().call_later(length_s, self._over)
 
     def succeed(self) -> None:
         """Note a success: the next pause is a short one again."""
         self._failures = 0
 
     def _over(self) -> None:
-        self._timer = None
+        self.timer = None
         self._wake()
 
     def end(self) -> None:
         """Pause no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None

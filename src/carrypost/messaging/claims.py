@@ -193,12 +193,8 @@ class SessionOrder:
         self._latest: dict[tuple[str | bytes, int, int, str], int] = {}
         """The highest number that arrived, by author, incarnation, session and destination; the least recent are
         dropped first."""
-        self._broken = Marks(context.ledger, b"B")
+        self.broken = Marks(context.ledger, b"B")
         """Messages that arrived after one that their session sent later."""
-
-    def is_broken_by(self, copy: Copy) -> bool:
-        """Return True if it arrived after a message that its session sent later to the same destination."""
-        return copy.id in self._broken
 
     def note(self, copy: Copy) -> None:
         """Note the arrival of a message."""
@@ -209,18 +205,18 @@ class SessionOrder:
         key = descriptor.author, descriptor.incarnation, headers.session, descriptor.destination
         latest = self._latest.pop(key, 0)
         if headers.number < latest:
-            self._broken.add(copy.id)
+            self.broken.add(copy.id)
         self._latest[key] = max(latest, headers.number)
         if len(self._latest) > _LATEST_MAX:
             del self._latest[next(iter(self._latest))]
 
     def left(self, copy: Copy) -> None:
         """Drop the mark of a copy that is gone."""
-        self._broken.discard(copy.id)
+        self.broken.discard(copy.id)
 
     def restore(self, stored: Stored) -> None:
         """Restore the marks after a restart."""
-        self._broken.read(stored, self._holdings.here)
+        self.broken.read(stored, self._holdings.here)
 
 
 _ALONE_US = 1_000_000
@@ -470,7 +466,7 @@ class Claims(Part):
         self._journal.hold(
             Handed(
                 consumer.number, claim.number, descriptor, claim.count, copy.hops,
-                unordered=unordered, out_of_order=self._session_order.is_broken_by(copy), alone=claim.doubtful,
+                unordered=unordered, out_of_order=copy.id in self._session_order.broken, alone=claim.doubtful,
                 lease_us=lease_us and self._holdings.date_of(lease_us), giver=copy.giver,
                 events_lost=claim.lost, predecessors_lost=copy.predecessors_lost,
                 tries=claim.tries, letter=None if terms is None else terms.letter,
