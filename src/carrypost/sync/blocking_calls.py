@@ -1,9 +1,10 @@
-"""Blocking calls: methods made of those that are awaited, their thread, and messages whose calls block.
+"""Blocking calls: methods made of those that are awaited, their thread, messages whose calls block, and listeners.
 
 A method that blocks has the parameters of the one that is awaited, and the same words of documentation.
 
 A call is a hop: the thread that makes it waits while the loop does the work. Ctrl-C ends the wait and cancels the work.
-When the program ends, the contexts that are still open are closed within five seconds.
+When the program ends, the contexts that are still open are closed within five seconds. A `Worker` is the opposite
+direction: a thread that calls the functions of one session, so that they may block.
 
 The process has one loop, begun by the first call. A process that was forked off has no such thread. A thread that runs
 an event loop of its own must not wait for another. Both get `IllegalStateException`.
@@ -25,23 +26,25 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import os
 import re
 import threading
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from queue import SimpleQueue
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 
 from carrypost.classic.connections import Connection
-from carrypost.errors import CarrypostError, IllegalStateException
+from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException
 from carrypost.java_names import JavaNamed
 from carrypost.jms import declarations, messages
 from carrypost.jms.context_sessions import ContextSessions
 from carrypost.jms.intake import BATCH_MAX, Batch
-from carrypost.jms.listener_calls import Kinds
+from carrypost.jms.listener_calls import Caller, Kinds
 
 T = TypeVar("T")
 _WORDS = (
@@ -439,13 +442,19 @@ _release = blocking(messages.Message.release)
 _delete = blocking(declarations.Temporary.delete)
 
 
-@documented(messages.Message)
-class Message(messages.Message):
+class Itself:
+    """An object of this API that stands for no other."""
+
     __slots__ = ()
 
     @property
     def _inner(self) -> Self:
         return self
+
+
+@documented(messages.Message)
+class Message(Itself, messages.Message):
+    __slots__ = ()
 
     acknowledge = _acknowledge  # type: ignore[assignment]  # it blocks, as those below
     release = _release  # type: ignore[assignment]
@@ -481,23 +490,15 @@ class ObjectMessage(Message, messages.ObjectMessage):
 
 
 @documented(declarations.TemporaryQueue)
-class TemporaryQueue(declarations.TemporaryQueue):
+class TemporaryQueue(Itself, declarations.TemporaryQueue):
     __slots__ = ()
-
-    @property
-    def _inner(self) -> Self:
-        return self
 
     delete = _delete  # type: ignore[assignment]
 
 
 @documented(declarations.TemporaryTopic)
-class TemporaryTopic(declarations.TemporaryTopic):
+class TemporaryTopic(Itself, declarations.TemporaryTopic):
     __slots__ = ()
-
-    @property
-    def _inner(self) -> Self:
-        return self
 
     delete = _delete  # type: ignore[assignment]
 
@@ -528,3 +529,126 @@ def as_queue(queue: declarations.TemporaryQueue) -> TemporaryQueue:
 def as_topic(topic: declarations.TemporaryTopic) -> TemporaryTopic:
     """Return a temporary topic as what it is: made for a program that blocks."""
     return topic  # type: ignore[return-value]
+
+
+# A listener of a blocking program may sleep or call back into `carrypost.sync`. In the thread of
+# the loop either would stop all contexts of the process, and the second would wait for itself for
+# ever. So each session with listeners has a thread of its own, which calls them one at a time, in
+# order.
+
+L = TypeVar("L")
+Listener = Callable[[Message], object]
+
+
+class MessageListener(Protocol):
+    """A listener as an object."""
+
+    def on_message(self, message: Message) -> object:
+        """Handle a message; raise if that failed, and the message comes again."""
+
+
+class _Job(NamedTuple):
+    """A function to call."""
+
+    context: Context
+    """Context variables, which also mark the thread as inside a listener."""
+    function: Callable[..., object]
+    given: tuple[object, ...]
+    done: asyncio.Future[object]
+
+
+class Worker(Caller):
+    """Calls functions one at a time, in a thread that the first of them begins.
+
+    A function whose caller is cancelled runs on to its end, because a thread cannot be ended; no caller waits for it.
+    """
+
+    kinds = KINDS
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job | None] | None = None
+
+    async def _call(self, function: Callable[..., object], *given: object) -> object:
+        if inspect.iscoroutinefunction(function):  # Programs have none here: it is a responder, which calls theirs.
+            return await function(*given)
+        if self._jobs is None:
+            self._jobs = SimpleQueue()
+            threading.Thread(target=_serve, args=(self._jobs,), name="carrypost listeners", daemon=True).start()
+        done = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(copy_context(), function, given, done))
+        return await done
+
+    def close(self) -> None:
+        """Let the thread end when it has nothing to do."""
+        if self._jobs is not None:
+            self._jobs.put(None)
+            self._jobs = None
+
+
+def _serve(jobs: SimpleQueue[_Job | None]) -> None:
+    """Call one function after the other, until the thread has to end."""
+    with suppress(RuntimeError):  # The loop is closed: the program ends.
+        while (job := jobs.get()) is not None:
+            result, error = _outcome(job)
+            job.done.get_loop().call_soon_threadsafe(_answer, job.done, result, error)
+            del job, result, error  # Nothing is kept alive while there is nothing to do.
+
+
+def _outcome(job: _Job) -> tuple[object, Exception | None]:
+    try:
+        result = job.context.run(job.function, *job.given)
+    except BaseException as error:  # noqa: BLE001 - whatever a program raises; sys.exit() ends no other thread
+        return None, _raisable(error)
+    if inspect.iscoroutine(result):
+        result.close()
+        return None, _is_async(job.function)
+    return result, None
+
+
+def _raisable(error: BaseException) -> Exception:
+    """Return an exception that a task may raise: neither the end of the program nor that of an iteration."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    made = RuntimeError(f"a function that carrypost called raised {error!r}")
+    made.__cause__ = error
+    return made
+
+
+def _answer(done: asyncio.Future[object], result: object, error: Exception | None) -> None:
+    if done.done():
+        return  # Its caller was cancelled.
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
+def plain(listener: L) -> L:
+    """Return a function, or an object with methods, that a thread can call; raises `IllegalArgumentException`."""
+    for each in (listener, *(getattr(listener, name, None) for name in _METHODS)):
+        if inspect.iscoroutinefunction(each):
+            raise _is_async(each)
+    return listener
+
+
+def threaded(decorate: Callable[[Any], Any]) -> Callable[[L], L]:
+    """Return a decorator of functions that a thread calls."""
+
+    def decorated(function: L) -> L:
+        async def begin() -> None:
+            decorate(plain(function))
+
+        loop().run(begin)
+        return function
+
+    return decorated
+
+
+_METHODS = ("on_message", "on_exception", "on_completion")
+
+
+def _is_async(function: object) -> IllegalArgumentException:
+    return IllegalArgumentException(
+        f"carrypost.sync calls plain functions, and {function!r} is async: define it with def, or use the "
+        "classes of carrypost"
+    )

@@ -33,6 +33,9 @@ from carrypost.jms.modes import SessionMode
 from carrypost.sync.blocking_calls import (
     Blocking,
     Closing,
+    Listener,
+    MessageListener,
+    Worker,
     as_message,
     as_queue,
     as_topic,
@@ -42,11 +45,11 @@ from carrypost.sync.blocking_calls import (
     hopping,
     loop,
     passing,
+    plain,
     reading,
     running,
 )
 from carrypost.sync.contexts import Consumer, Context, NamingContext, Sent, bound
-from carrypost.sync.worker import Listener, MessageListener, Worker, plain
 
 if TYPE_CHECKING:
     from carrypost.jms.listener_calls import ExceptionListener

@@ -25,7 +25,10 @@ from carrypost.model.ids import NodeId
 from carrypost.sync.blocking_calls import (
     Blocking,
     Closing,
+    Itself,
+    Listener,
     Message,
+    MessageListener,
     as_message,
     as_queue,
     as_topic,
@@ -36,11 +39,12 @@ from carrypost.sync.blocking_calls import (
     hopping,
     loop,
     passing,
+    plain,
     post,
     reading,
     running,
+    threaded,
 )
-from carrypost.sync.worker import Listener, MessageListener, plain, threaded
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -95,11 +99,7 @@ _send = blocking(producer.Producer.send, Sent, eager=True)
 
 
 @documented(producer.Producer)
-class Producer(producer.Producer):
-    @property
-    def _inner(self) -> Self:
-        return self
-
+class Producer(Itself, producer.Producer):
     send = _send  # type: ignore[assignment]  # it blocks
 
     @documented(producer.Producer.set_async)
