@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carrypost.cli import _message_options, _messages, _output, node, node_messages
+from carrypost.cli import _message_options, _messages, _output, node
 from carrypost.cli._exit import Exit, report
 from carrypost.daemon.service import LogFormatter
 from carrypost.errors import JMSException
@@ -120,14 +120,14 @@ def test_lines_have_colours_unless_nobody_wants_them(monkeypatch: pytest.MonkeyP
 
 def test_the_history_of_a_message_has_its_destination_as_commands_take_it(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"kind": "publish", "message": "m", "t": 0.0, "attrs": {"destination": "queue/n/Alan"}}
-    node_messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=True)
+    _messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=True)
     assert json.loads(capsys.readouterr().out)["attrs"]["destination"] == "queue/Alan@n"
-    node_messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=False)
+    _messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=False)
     assert "sent it to queue/Alan@n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("message", ["ID:[/x]:1:2", "ID:[red]n:1:2"])
 def test_the_id_of_a_message_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], message: str) -> None:
     row = {"kind": "publish", "message": message, "t": 0.0}
-    node_messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=False)
+    _messages.show_history({"kept": True, "rows": [row], "held": []}, "m", json=False)
     assert capsys.readouterr().out.startswith(f"Message {message}\n")

@@ -23,7 +23,7 @@ from carrypost import ConnectionFactory, testing
 from carrypost.attach import served_node
 from carrypost.attach.client import Client
 from carrypost.attach.served_node import ServedNode
-from carrypost.cli import node_messages
+from carrypost.cli import messages
 from carrypost.cli.app import run
 from carrypost.log import events
 from carrypost.log.events import Passed, Reason
@@ -235,7 +235,7 @@ async def test_the_history_of_a_message_is_told_at_both_ends_and_after_a_restart
     assert (code, rows) == (4, [])
     assert "no node answers" in err
     again = await ServedNode.start(anna)
-    for arguments in examples(node_messages.trace):
+    for arguments in examples(messages.trace):
         code, rows, err = await commands.run(*arguments)
         assert (code, err) == (0, "")
         assert [row["kind"] for row in rows] == ["publish", "pass", "held", "verdict"]
@@ -280,7 +280,7 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
             "letter": ("queue/Alan@anna", ["queue/Alan@anna"], True),
         }
         assert {each["role"] for each in held} == {"own"}
-        for arguments in examples(node_messages.inspect):
+        for arguments in examples(messages.inspect):
             code, held, err = await commands.run(*arguments)
             assert (code, err) == (0, "")
             assert ("letter" in [each["label"] for each in held]) is ("--foreign" not in arguments)
@@ -288,7 +288,7 @@ async def test_what_is_held_is_shown_and_purged_but_for_what_a_program_is_owed(t
         assert (code, [each["purged"] for each in gone]) == (1, [False])
         assert err == "carrypost: messages kept: 1; programs here have yet to receive them, and --force removes them\n"
         purged: list[str] = []
-        for arguments in examples(node_messages.purge):
+        for arguments in examples(messages.purge):
             code, gone, err = await commands.run(*arguments)
             assert (code, err, [each["purged"] for each in gone]) == (0, "", [True] * len(gone))
             purged += [each["label"] for each in gone]

@@ -342,14 +342,46 @@ def _by_type(kind: ValueType, value: str) -> bool | float:
     return found
 
 
-Topic = Annotated[str | None, option("--topic -t", "The topic.", "TOPIC", autocompletion=topics)]
-Queue = Annotated[str | None, option("--queue -q", "The queue, as NAME or NAME@NODE.", "QUEUE", autocompletion=queues)]
-Channel = Annotated[bool, option("--channel", "The topic is an event channel of the overlay.")]
-Circle = Annotated[str | None, option("--circle", "The topic is of this circle; only members read it.", "CIRCLE")]
 Qr = Annotated[bool, option("--qr", "Draw the code as a QR code.")]
-NoTopic = Annotated[str | None, option("-t", "", hidden=True)]
-NoQueue = Annotated[str | None, option("-q", "", hidden=True)]
 Count = Annotated[int | None, option("--count", "Stop after this many messages.", "N", min=1)]
+
+
+class NamedTopic(OptionGroup, frozen=True):
+    """The topic of a command, which may be a channel, or of a circle."""
+
+    topic: Annotated[str | None, option("--topic -t", "The topic.", "TOPIC", autocompletion=topics)] = None
+    queue: Annotated[str | None, option("-q", "", hidden=True)] = None
+    channel: Annotated[bool, option("--channel", "The topic is an event channel of the overlay.")] = False
+    circle: Annotated[
+        str | None, option("--circle", "The topic is of this circle; only members read it.", "CIRCLE")
+    ] = None
+
+    def destination(self, instead: str) -> str:
+        """Return the destination; `instead` is the command for queues."""
+        if self.queue is not None:
+            named = f"-q names a queue: use carrypost {instead} -q {self.queue}"
+            raise LocalError(f"this command works on topics (-t), and {named}")
+        if not self.topic:
+            raise LocalError("a topic is required: -t village.roads")
+        return topic(self.topic, channel=self.channel, circle=self.circle)
+
+
+class NamedQueue(OptionGroup, frozen=True):
+    """The queue of a command."""
+
+    queue: Annotated[
+        str | None, option("--queue -q", "The queue, as NAME or NAME@NODE.", "QUEUE", autocompletion=queues)
+    ] = None
+    topic: Annotated[str | None, option("-t", "", hidden=True)] = None
+
+    def name(self, instead: str) -> str:
+        """Return the queue as it was named; `instead` is the command for topics."""
+        if self.topic is not None:
+            named = f"-t names a topic: use carrypost {instead} -t {self.topic}"
+            raise LocalError(f"this command works on queues (-q), and {named}")
+        if not self.queue:
+            raise LocalError("a queue is required: -q Alan")
+        return self.queue
 
 
 class Wanted(OptionGroup, frozen=True):

@@ -1,6 +1,6 @@
 """Work on a node of commands that send, receive and browse, and of those about names; messages as they are printed.
 
-A message is printed as a line for people, or as a line of JSON for programs.
+A message, and the history of one, are printed for people, or as lines of JSON for programs.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import typer
 
 from carrypost.cli import _message_options, _output
 from carrypost.cli._exit import Exit
 from carrypost.cli._output import progress, styled
-from carrypost.errors import DeliveryTimeoutException, JMSException, LocalError, MessageFormatException
+from carrypost.errors import CarrypostError, DeliveryTimeoutException, JMSException, LocalError, MessageFormatException
 from carrypost.jms.destinations import ChannelTopic, Destination
 from carrypost.jms.messages import BytesMessage, MapMessage, Message, StreamMessage, TextMessage
 from carrypost.jms.messages.headers_and_properties import is_given
@@ -29,6 +30,7 @@ from carrypost.model.address import Kind
 from carrypost.model.properties import ValueType
 from carrypost.naming import InitialContext
 from carrypost.printing import many, printable
+from carrypost.web.verdict import Verdict, sentence, written
 
 if TYPE_CHECKING:
     from carrypost.cli._joining import Joined
@@ -458,3 +460,37 @@ async def unbind_name(joined: Joined, name: str) -> int:
     else:
         await InitialContext(joined.ctx).unbind(name)
     return Exit.DONE
+
+
+_OFF = "this node keeps no history of messages: set trace.enabled = true to keep it from now on"
+
+
+def show_history(found: Mapping[str, Any], message: str, made: Verdict | None = None, *, json: bool) -> None:
+    """Print what a node knows of a message; raises `CarrypostError` if that is nothing.
+
+    `made`: the verdict; None if the node runs an earlier version, which does not say enough for one.
+    """
+    held = ({"kind": "held", "t": each["received"], **each} for each in found["held"])
+    rows = [*map(written, found["rows"]), *held]
+    if not found["kept"]:
+        _output.say(_OFF)
+    if not rows and not found.get("sends"):
+        text = f"this node knows no message with the id or label {message}"
+        if made is not None:
+            text = made.sentence[:1].lower() + made.sentence[1:].removesuffix(".")
+        raise CarrypostError(text)
+    if json:
+        for row in rows:
+            _output.line({name: value for name, value in row.items() if name not in ("run", "node", "serial")})
+        if made is not None:
+            _output.line({"kind": "verdict", **msgspec.to_builtins(made)})
+        return
+    if made is not None:
+        _output.pairs([(made.verdict, made.sentence), *([("", made.remedy)] if made.remedy else [])])
+    for named in dict.fromkeys(row["message"] for row in rows):
+        fields = [(_time(row), sentence(row)) for row in rows if row["message"] == named]
+        _output.table(f"Message {_output.cell(named)}", ("time", "what"), fields, breakable=["what"])
+
+
+def _time(row: Mapping[str, Any]) -> str:
+    return "now" if row["kind"] == "held" else _output.clock(row["t"])

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from carrypost import CarrypostError, __version__
-from carrypost.cli import circles, emu, keys, lab, messages, modulators, node, node_messages, source_tree, web
+from carrypost.cli import circles, emu, keys, lab, messages, modulators, node, source_tree, web
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._options import Commands, option
 from carrypost.cli.demo.command import demo
@@ -67,8 +67,8 @@ app.command()(messages.ls)
 app.command()(messages.bind)
 app.command()(messages.unbind)
 app.command()(messages.console)
-app.command()(node_messages.trace)
-app.add_typer(node_messages.cache)
+app.command()(messages.trace)
+app.add_typer(messages.cache)
 app.command()(node.doctor)
 app.add_typer(keys.keys)
 app.add_typer(circles.circle)

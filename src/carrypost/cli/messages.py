@@ -1,47 +1,26 @@
-"""Commands that send and receive, and those about the directory of names: pub, sub, send, ls, bind and others.
+"""Commands about messages: pub, sub, send, ls, bind and others, and what the node of this machine knows of messages.
 
-Each attaches to the node that runs in its folder, or runs one while it lasts.
+Those that send and receive, and those about the directory of names, attach to the node that runs in its folder, or run
+one while they last. `cache` and `trace` ask the node that runs: which messages it holds, and what it knows of one.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Annotated
+from typing import Annotated, Any
+
+import typer
 
 from carrypost.cli import _message_options as options
-from carrypost.cli._options import Json, NewNode, Node, StreamJson, argument, option
-from carrypost.errors import LocalError
-
-
-def _topic(name: str | None, queue: str | None, instead: str) -> str:
-    """Return the name of a topic that was named by -t; `instead` is the command for queues."""
-    if queue is not None:
-        raise LocalError(f"this command works on topics (-t), and -q names a queue: use carrypost {instead} -q {queue}")
-    if not name:
-        raise LocalError("a topic is required: -t village.roads")
-    return name
-
-
-def _place(name: str | None, queue: str | None, instead: str, *, channel: bool, circle: str | None) -> str:
-    """Return the destination of a topic that was named by -t, which may be a channel, or of a circle."""
-    return options.topic(_topic(name, queue, instead), channel=channel, circle=circle)
-
-
-def _queue(name: str | None, topic: str | None, instead: str) -> str:
-    """Return the name of a queue that was named by -q; `instead` is the command for topics."""
-    if topic is not None:
-        raise LocalError(f"this command works on queues (-q), and -t names a topic: use carrypost {instead} -t {topic}")
-    if not name:
-        raise LocalError("a queue is required: -q Alan")
-    return name
+from carrypost.cli._options import Commands, Json, NewNode, Node, OptionGroup, Place, StreamJson, argument, option
+from carrypost.cli._output import clock, line, say, size, table
+from carrypost.errors import CarrypostError, LocalError
+from carrypost.web.verdict import verdict
 
 
 def pub(
     *,
-    topic: options.Topic = None,
-    queue: options.NoQueue = None,
-    channel: options.Channel = False,
-    circle: options.Circle = None,
+    topic: options.NamedTopic,
     message: options.Outgoing,
     at: NewNode,
     json: StreamJson = False,
@@ -67,14 +46,13 @@ def pub(
     """
     from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    order = _messages.Order(_place(topic, queue, "send", channel=channel, circle=circle), message)
+    order = _messages.Order(topic.destination("send"), message)
     options.run(at, order.send, order.embedding, json=json)
 
 
 def send(
     *,
-    queue: options.Queue = None,
-    topic: options.NoTopic = None,
+    queue: options.NamedQueue,
     message: options.Outgoing,
     at: NewNode,
     json: StreamJson = False,
@@ -92,18 +70,15 @@ def send(
     """
     from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    order = _messages.Order(options.queue(_queue(queue, topic, "pub")), message)
+    order = _messages.Order(options.queue(queue.name("pub")), message)
     options.run(at, order.send, order.embedding, json=json)
 
 
 def sub(
     *,
-    topic: options.Topic = None,
-    queue: options.NoQueue = None,
+    topic: options.NamedTopic,
     durable: Annotated[str | None, option("--durable", "Name of a durable subscription.", "NAME")] = None,
     end: Annotated[bool, option("--end", "Delete the --durable subscription and its messages.")] = False,
-    channel: options.Channel = False,
-    circle: options.Circle = None,
     modulation: options.Modulation,
     wanted: options.Wanted,
     count: options.Count = None,
@@ -144,7 +119,7 @@ def sub(
         here = Node(at.config, at.data, at.changes)
         options.run(here, functools.partial(_messages.unsubscribe, name=durable), json=json)
         return
-    destination = _place(topic, queue, "receive", channel=channel, circle=circle)
+    destination = topic.destination("receive")
     if not destination.startswith(options.CHANNEL) and (modulation.modulator is not None or modulation.param):
         raise LocalError("--modulator requires an event channel: add --channel, or leave --modulator out")
     if wanted.limit_s == 0:
@@ -157,8 +132,7 @@ def sub(
 
 def receive(
     *,
-    queue: options.Queue = None,
-    topic: options.NoTopic = None,
+    queue: options.NamedQueue,
     wanted: options.Wanted,
     count: Annotated[int, option("--count", "Stop after this many messages.", "N", min=1)] = 1,
     at: NewNode,
@@ -176,14 +150,13 @@ def receive(
     """
     from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    body = functools.partial(_messages.receive, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
+    body = functools.partial(_messages.receive, queue=queue.name("sub"), wanted=wanted, count=count)
     options.run(at, body, json=json, reconnect=True)
 
 
 def browse(
     *,
-    queue: options.Queue = None,
-    topic: options.NoTopic = None,
+    queue: options.NamedQueue,
     wanted: options.Wanted,
     count: options.Count = None,
     at: Node,
@@ -197,7 +170,7 @@ def browse(
     """
     from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
-    body = functools.partial(_messages.browse, queue=_queue(queue, topic, "sub"), wanted=wanted, count=count)
+    body = functools.partial(_messages.browse, queue=queue.name("sub"), wanted=wanted, count=count)
     options.run(at, body, json=json)
 
 
@@ -279,3 +252,121 @@ def unbind(
     from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
 
     options.run(at, functools.partial(_messages.unbind_name, name=name), _messages.CHANGE_STORED)
+
+
+cache = Commands("cache", help="Show what the node on this machine holds, for which receivers, and until when.")
+
+_NOTHING = "the node holds no such messages"
+
+
+class Copies(OptionGroup, frozen=True):
+    """The copies on a node that are meant."""
+
+    message: Annotated[str, argument("The id of a message, or a label.", "[ID|LABEL]")] = ""
+    to: Annotated[str, option("--to", "Only messages of this topic or queue.", "DESTINATION")] = ""
+    foreign: Annotated[bool, option("--foreign", "Only messages carried for other nodes.")] = False
+
+    def asked(self) -> dict[str, object]:
+        """Return the words of the question to the node."""
+        if self.to and "/" not in self.to:
+            raise LocalError(f"is {self.to!r} a topic or a queue? Write --to topic/{self.to} or --to queue/{self.to}")
+        return {"message": self.message, "destination": self.to, "foreign": self.foreign}
+
+
+@cache.command()
+def inspect(copies: Copies, at: Place, *, json: Json = False) -> None:
+    """List the messages that the node holds, oldest first.
+
+    A message is *own* if a program of this node sent it, *wanted* if one subscribes to it, otherwise *carried*.
+
+    For example:
+
+    * `carrypost cache inspect`
+
+    * `carrypost cache inspect --to queue/Alan`
+
+    * `carrypost cache inspect --foreign --json`
+    """
+    found = at.ask("cache", **copies.asked())
+    if json:
+        for each in found:
+            line(_line(each))
+    elif found:
+        columns = ("message", "destination", "role", "for", "until", "size")
+        table("", columns, list(map(_row, found)), breakable=["message", "destination", "for"])
+    else:
+        say(_NOTHING)
+
+
+@cache.command()
+def purge(
+    copies: Copies,
+    *,
+    force: Annotated[bool, option("--force", "Also messages that programs of this node have yet to receive.")] = False,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Remove messages from this node for good. Copies on other nodes stay, and do not come back.
+
+    Messages that subscriptions or queues of this node have yet to deliver are kept, unless `--force` is given. With
+    `--force`, the senders of messages in this node's queues are notified of the failure.
+
+    For example:
+
+    * `carrypost cache purge --foreign` removes what is carried for others
+
+    * `carrypost cache purge firstMSG`
+
+    * `carrypost cache purge --to queue/Alan --force`
+    """
+    if copies == Copies():
+        raise LocalError("name what to remove: a message's id or label, --to DESTINATION, or --foreign")
+    found = at.ask("cache", purge=True, force=force, **copies.asked())
+    if not found and not copies.foreign:
+        say(_NOTHING)
+    gone = [each for each in found if each["purged"]]
+    if json:
+        for each in found:
+            line(_line(each) | {"purged": each["purged"]})
+    else:
+        typer.echo(f"messages removed: {len(gone):,} ({size(sum(each['held_bytes'] for each in gone))})")
+    if spared := len(found) - len(gone):
+        raise CarrypostError(
+            f"messages kept: {spared:,}; programs here have yet to receive them, and --force removes them"
+        )
+
+
+def _line(copy: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in copy.items() if name not in ("serial", "purged")}
+
+
+def _row(copy: dict[str, Any]) -> tuple[object, ...]:
+    whom = ", ".join(copy["owed_to"] or copy["recipients"]) or ("messaging" if copy["owed"] else "others")
+    until = "-" if copy["expires"] is None else clock(copy["expires"])
+    return copy["label"] or copy["message"], copy["destination"], copy["role"], whom, until, size(copy["size"])
+
+
+def trace(
+    message: Annotated[str, argument("The id of a message, or a label.", "ID|LABEL")],
+    at: Place,
+    *,
+    json: Json = False,
+) -> None:
+    """Show the history of a message on the node of this machine.
+
+    Begins with a verdict: what became of the message, and what you can do. Then lists when the message was stored or
+    received, and from which neighbour; the neighbours it was passed to; the subscriptions and queues it matched; for
+    queues, the receivers it was assigned to; for own messages, their receipts; how it ended; and the copy held now. The
+    history is kept only if the node has `trace.enabled = true`. Otherwise only the present state is shown.
+
+    For example:
+
+    * `carrypost trace firstMSG`, on a node that was started with `--set trace.enabled=true`
+
+    * `carrypost trace firstMSG --json`
+    """
+    from carrypost.cli import _messages  # noqa: PLC0415 - keeps --help quick
+
+    found = at.ask("trace", message)
+    made = verdict(message, found, at.ask("peers"), at.ask("messaging")) if "sends" in found else None
+    _messages.show_history(found, message, made, json=json)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from carrypost.cli import _message_options, _messages, node, node_messages
+from carrypost.cli import _message_options, _messages, node
 from carrypost.cli._exit import Exit
 from carrypost.cli._message_options import Wanted
 from carrypost.config.rules import nearest
@@ -348,7 +348,7 @@ class Actions:
         ask = self._joined.ask
         found = await ask("trace", message)
         made = verdict(message, found, await ask("peers"), await ask("messaging")) if "sends" in found else None
-        node_messages.show_history(found, message, made, json=False)
+        _messages.show_history(found, message, made, json=False)
 
     async def _help(self, line: Line) -> None:
         for text in help_(*line.arguments):
