@@ -40,16 +40,7 @@ class Reference(NamedTuple):
 
 
 REFERENCES: Mapping[tuple[str, str], Reference] = {
-    ("direct", UNCONTENDED): Reference(841, 841, 0.5748, 5_578.9, 1.0),
-    ("first-contact", UNCONTENDED): Reference(731, 67_372, 0.4997, 6_087.3, 36.067),
-    ("spray-and-wait", UNCONTENDED): Reference(1_370, 8_542, 0.9364, 2_476.6, 2.1307),
-    ("prophet", UNCONTENDED): Reference(1_413, 170_710, 0.9658, 1_248.6, 3.15),
-    ("anti-entropy", UNCONTENDED): Reference(1_436, 179_498, 0.9815, 841.1, 4.31),
-    ("direct", CONTENDED): Reference(472, 472, 0.3226, 6_296.7, 1.0),
-    ("first-contact", CONTENDED): Reference(289, 16_858, 0.1975, 5_375.2, 11.5917),
-    ("spray-and-wait", CONTENDED): Reference(673, 7_609, 0.4600, 2_813.9, 2.1337),
-    ("prophet", CONTENDED): Reference(417, 27_510, 0.2850, 4_492.0, 3.3717),
-    ("epidemic", CONTENDED): Reference(374, 32_090, 0.2556, 4_272.9, 3.984),
+    (strategy, load): Reference(*figures) for load, of in papers.ROUTERS.items() for strategy, figures in of.items()
 }
 """By strategy and load. Of epidemic routing and PRoPHET without contention: the model's."""
 _COLUMNS = (

@@ -29,7 +29,6 @@ from carrypost.lab.report.blocks import (
     Figures,
     Grid,
     Picture,
-    Piece,
     TableRow,
     comparison,
     paragraph,
@@ -102,13 +101,13 @@ def metric_values(study: Study, series: Series, metric: Metric) -> list[float]:
     return [found for run in series.runs if (found := metric.of(study, run)) is not None]
 
 
-def of_settings(study: Study, all_series: Sequence[Series]) -> list[Element]:
-    """Return all settings with their main metrics."""
+def by_settings(study: Study, all_series: Sequence[Series], title: str, metrics: Sequence[Metric]) -> list[Element]:
+    """Return a table of means over seeds, a row for each choice of settings."""
     lines = [
-        TableRow(series.settings, [over_seeds(metric_values(study, series, metric), metric.show) for metric in METRICS])
+        TableRow(series.settings, [over_seeds(metric_values(study, series, metric), metric.show) for metric in metrics])
         for series in all_series
     ]
-    return comparison("Summary of all settings", ["settings", *(metric.name for metric in METRICS)], lines)
+    return comparison(title, ["settings", *(metric.name for metric in metrics)], lines)
 
 
 # --- figures over a key ----------------------------------------------------------------------------------------------
@@ -183,13 +182,9 @@ def _last(key: str, among: Sequence[str]) -> str:
     return key if sum(each.rpartition(".")[2] == last for each in among) > 1 else last
 
 
-Figured = tuple[str, Table, str, Callable[[float | None], str]]
-"""The head of a column, and the figure of a family that it shows."""
-
-
 def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this scenario."""
-    scenario, waits = all_series[0].scenario, _waits(study, all_series)
+    scenario, waits, lists = all_series[0].scenario, _waits(study, all_series), _lists(study, all_series)
     return figures.filled(
         "general",
         scenario=scenario,
@@ -197,15 +192,15 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
         ran=origins.ran(all_series),
         seeds=origins.seeds(all_series),
         failures=origins.failures(study, scenario),
-        summary=of_settings(study, all_series),
+        summary=by_settings(study, all_series, "Summary of all settings", METRICS),
         sweeps=sweeps(study, all_series),
-        processing=_processing(study, all_series),
-        to_recipients=_lists(study, all_series),
+        processing=by_settings(study, all_series, "Outcome of messages", _TO_RECIPIENTS if lists else _PROCESSING),
+        to_recipients=lists,
         delays=_delays(study, all_series),
         taken=_taken(study, all_series, families.CODLVDELAY, "from publication to delivery"),
         waited=_taken(study, all_series, families.LTCY, "from reception to delivery") if waits else [],
         at_once="" if waits else _at_once(study, all_series),
-        contacts=_contacts(study, all_series),
+        contacts=by_settings(study, all_series, "Nodes and contacts", _CONTACTS),
         lasting=lasting(study, all_series),
         neighbours=neighbours(study, all_series),
         neighbours_by_time=neighbours_by_time(study, all_series),
@@ -216,68 +211,55 @@ def section(study: Study, all_series: Sequence[Series], figures: Figures) -> Mar
     )
 
 
-def _mean(
-    study: Study, of: Table, series: Series, column: str, show: Callable[[float | None], str], **equal: str
-) -> Piece:
-    return papers.over_seeds(study.values(of, series, column, **equal), show)
+def _of_received(study: Study, run: FinishedRun) -> float | None:
+    """Return the share of received messages that were delivered."""
+    received = study.row(families.PROCESSING, run).get("rcvd")
+    return _got(study, run) / received if received else None
+
+
+def _got(study: Study, run: FinishedRun) -> float:
+    """Return the number of deliveries of received messages; the family counts own messages, too, as the paper does."""
+    return float(study.row(families.DELAY_SPREAD, run, metric=families.LTCY).get("count") or 0)
+
+
+def _recipients(study: Study, run: FinishedRun) -> float:
+    return float(study.columns(families.CLASSES, run)["recipients"].sum())
+
+
+_PROCESSING = (
+    Metric("published", _of_row(families.PROCESSING, "bcast"), count),
+    Metric("received", _of_row(families.PROCESSING, "rcvd"), count),
+    Metric("delivered", _got, count),
+    Metric("of the received", _of_received, share),
+    Metric("expired waiting", _of_row(families.PROCESSING, "expd"), count),
+    Metric("neither", _of_row(families.PROCESSING, "left"), count),
+    RATIO,
+)
+_TO_RECIPIENTS = (
+    Metric("created", _of_row(families.OUTCOMES, "created"), count),
+    Metric("refused", _of_row(families.OUTCOMES, "refused"), count),
+    Metric("recipients", _recipients, count),
+    Metric("delivered", delivered, count),
+    RATIO,
+    Metric("relayed", _of_row(families.OUTCOMES, "relayed"), count),
+    OVERHEAD,
+)
+"""Outcomes of messages; the second for those that list their recipients."""
+_CONTACTS = (
+    Metric("nodes", _of_row(families.ACTIVITY_SUMMARY, "nodes"), count),
+    Metric("at once", _of_row(families.ACTIVITY_SUMMARY, "active_max"), count),
+    Metric("presence, mean", _of_row(families.ACTIVITY_SUMMARY, "avg_s"), shown),
+    Metric("contacts", _of_row(families.CONTACT_SUMMARY, "contacts"), count),
+    Metric("pairs", _of_row(families.CONTACT_SUMMARY, "pairs"), count),
+    Metric("contacts lasting, least", _of_row(families.CONTACT_SUMMARY, "min_s"), shown),
+    Metric("contacts lasting, mean", _of_row(families.CONTACT_SUMMARY, "avg_s"), shown),
+    Metric("contacts lasting, most", _of_row(families.CONTACT_SUMMARY, "max_s"), shown),
+)
 
 
 def _lists(study: Study, all_series: Sequence[Series]) -> bool:
     """Return True if any messages list their recipients: then a copy at another node is a relay."""
     return any(study.row(families.OUTCOMES, run).get("listed") for series in all_series for run in series.runs)
-
-
-def _processing(study: Study, all_series: Sequence[Series]) -> list[Element]:
-    if _lists(study, all_series):
-        return _to_recipients(study, all_series)
-    heads = ("published", "received", "delivered", "of the received", "expired waiting", "neither", "delivery ratio")
-    lines = []
-    for series in all_series:
-        # The family counts own messages as delivered, as the paper does.
-        rows = [
-            (study.row(families.PROCESSING, run), study.row(families.DELAY_SPREAD, run, metric=families.LTCY))
-            for run in series.runs
-        ]
-        got = [float(delays.get("count") or 0) for _, delays in rows]
-        figures: list[tuple[list[float], papers.Show]] = [
-            (study.values(families.PROCESSING, series, "bcast"), count),
-            (study.values(families.PROCESSING, series, "rcvd"), count),
-            (got, count),
-            ([part / row["rcvd"] for part, (row, _) in zip(got, rows, strict=True) if row.get("rcvd")], share),
-            (study.values(families.PROCESSING, series, "expd"), count),
-            (study.values(families.PROCESSING, series, "left"), count),
-            (study.values(families.DELIVERY_RATIO, series, "ratio"), share),
-        ]
-        lines.append(TableRow(series.settings, [papers.over_seeds(values, show) for values, show in figures]))
-    return comparison("Outcome of messages", ["settings", *heads], lines)
-
-
-def _to_recipients(study: Study, all_series: Sequence[Series]) -> list[Element]:
-    """Return the outcome of messages that list their recipients."""
-    heads = ("created", "refused", "recipients", "delivered", "delivery ratio", "relayed", "overhead ratio")
-    lines = []
-    for series in all_series:
-        classes = [study.columns(families.CLASSES, run) for run in series.runs]
-        figures: list[tuple[list[float], papers.Show]] = [
-            (study.values(families.OUTCOMES, series, "created"), count),
-            (study.values(families.OUTCOMES, series, "refused"), count),
-            ([float(each["recipients"].sum()) for each in classes], count),
-            ([float(each["delivered"].sum()) for each in classes], count),
-            (study.values(families.DELIVERY_RATIO, series, "ratio"), share),
-            (study.values(families.OUTCOMES, series, "relayed"), count),
-            (metric_values(study, series, OVERHEAD), mean),
-        ]
-        lines.append(TableRow(series.settings, [papers.over_seeds(values, show) for values, show in figures]))
-    return comparison("Outcome of messages", ["settings", *heads], lines)
-
-
-def _by_settings(study: Study, all_series: Sequence[Series], title: str, columns: Sequence[Figured]) -> list[Element]:
-    """Return a table of means, a row for each choice of settings."""
-    lines = [
-        TableRow(series.settings, [_mean(study, of, series, column, show) for _, of, column, show in columns])
-        for series in all_series
-    ]
-    return comparison(title, ["settings", *(name for name, *_ in columns)], lines)
 
 
 def _delays(study: Study, all_series: Sequence[Series]) -> Element:
@@ -289,7 +271,8 @@ def _delays(study: Study, all_series: Sequence[Series]) -> Element:
         of = [metric for metric in families.DELAYS if study.row(families.DELAY_SPREAD, series.first, metric=metric)]
         groups.append([
             TableRow(series.settings if not place else "", [names[metric], *(
-                _mean(study, families.DELAY_SPREAD, series, column, shown, metric=metric) for column in columns
+                over_seeds(study.values(families.DELAY_SPREAD, series, column, metric=metric), shown)
+                for column in columns
             )])
             for place, metric in enumerate(of)
         ])  # fmt: skip
@@ -323,21 +306,6 @@ def _at_once(study: Study, all_series: Sequence[Series]) -> str:
         many = f"At least {share(1 - max(parts))} of the copies" if max(parts) else "All copies"
         text = f"{many} are delivered within 1 ms of their reception; the longest waits for {shown(max(waits))}."
     return text
-
-
-def _contacts(study: Study, all_series: Sequence[Series]) -> list[Element]:
-    activity, contacts = families.ACTIVITY_SUMMARY, families.CONTACT_SUMMARY
-    columns = (
-        ("nodes", activity, "nodes", count),
-        ("at once", activity, "active_max", count),
-        ("presence, mean", activity, "avg_s", shown),
-        ("contacts", contacts, "contacts", count),
-        ("pairs", contacts, "pairs", count),
-        ("contacts lasting, least", contacts, "min_s", shown),
-        ("contacts lasting, mean", contacts, "avg_s", shown),
-        ("contacts lasting, most", contacts, "max_s", shown),
-    )
-    return _by_settings(study, all_series, "Nodes and contacts", columns)
 
 
 def _traffic(study: Study, all_series: Sequence[Series]) -> Element:

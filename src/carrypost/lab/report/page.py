@@ -39,9 +39,6 @@ from carrypost.printing import many
 
 CAMPAIGN = "campaign.toml"
 _NAMED_MAX = 3
-_JOMS = "joms"
-_ONE = "one"
-"""The simulator whose default scenario is compared."""
 Make = Callable[[Path, Sequence[Table]], None]
 """Makes families of a campaign."""
 
@@ -77,13 +74,22 @@ class Page:
 
 Section = Callable[[Study, Sequence[Series], Figures], Markup]
 """Makes the part of a page about an experiment."""
-_OVERLAY: Mapping[str, tuple[str, Section]] = {
+_SECTIONS: Mapping[str, tuple[str, Section]] = {
+    "emma": (emma.TITLE, emma.section),
     "overlay": (overlay_brokers.TITLE, overlay_brokers.section),
     "overlay_clients": (overlay_clients.TITLE, overlay_clients.section),
     "balance": (overlay_brokers.BALANCE_TITLE, overlay_brokers.balance_section),
     "floodwatch": (overlay_clients.FLOODWATCH_TITLE, overlay_clients.floodwatch_section),
+    "campus": (campus.TITLE, campus.section),
+    "helsinki": (baselines.TITLE, baselines.section),
 }
-"""Title and part of each experiment of OVERLAY."""
+"""Title and part of each experiment of a paper but CAUSAL, by its scenario."""
+_PAPERS = {
+    "emma": ("emma", emma.is_of_paper),
+    "campus": ("joms", campus.is_of_paper),
+    "helsinki": ("one", baselines.is_of_experiment),
+}
+"""Paper of a scenario, or simulator that is compared, and whether series are of it; all others are OVERLAY's."""
 
 
 def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), beside: str = "") -> Page:
@@ -93,54 +99,34 @@ def render(study: Study, command: str = "", plugins: Sequence[Plugin] = (), besi
     """
     figures = Figures(beside)
     body: list[Block] = []
+    papers = {name: _paper(name, series) for name, series in study.scenarios.items()}
     for name, series in study.scenarios.items():
-        paper = _paper(name, series)
-        if paper == "causal":
+        if papers[name] == "causal":
             body.append(causal.section(study, series, EXPERIMENTS[name], figures))
-        elif paper == "emma":
-            body.append(emma.section(study, series, figures))
-        elif paper == _JOMS:
-            body.append(campus.section(study, series, figures))
-        elif paper == _ONE:
-            body.append(baselines.section(study, series, figures))
-        elif paper:
-            _, section = _OVERLAY[name]
-            body.append(section(study, series, figures))
         else:
-            body.append(general.section(study, series, figures))
+            _, section = _SECTIONS[name] if papers[name] else ("", general.section)
+            body.append(section(study, series, figures))
         body += general.plugins_part(study, series, plugins)
     gone = dict.fromkeys(str(each["scenario"]) for each in study.failures if each["scenario"] not in study.scenarios)
     for name in gone:
         body += [tag("h2", name), paragraph("None of its runs succeeded."), *origins.failures(study, name)]
     body += [origins.again(study, command, _campaign(study.folder)), origins.versions(study)]
-    papers = {paper for name, series in study.scenarios.items() if (paper := _paper(name, series))}
-    return _page(_title(study), body, figures, [source for paper, source in SOURCES.items() if paper in papers])
+    return _page(_title(papers), body, figures, [each for paper, each in SOURCES.items() if paper in papers.values()])
 
 
 def _paper(name: str, all_series: Sequence[Series]) -> str:
     """Return the paper whose scenario this is: called so, with what its messages need; empty: none."""
-    if name in EXPERIMENTS and all(series.first.ordered for series in all_series):
-        return "causal"
-    if name == "emma" and emma.is_of_paper(all_series):
-        return "emma"
-    if name == "campus" and campus.is_of_paper(all_series):
-        return _JOMS
-    if name == "helsinki" and baselines.is_of_experiment(all_series):
-        return _ONE
-    return "overlay" if name in _OVERLAY and overlay_brokers.has_brokers(all_series) else ""
+    if name in EXPERIMENTS:
+        return "causal" if all(series.first.ordered for series in all_series) else ""
+    paper, is_of = _PAPERS.get(name, ("overlay", overlay_brokers.has_brokers))
+    return paper if name in _SECTIONS and is_of(all_series) else ""
 
 
-def _title(study: Study) -> str:
-    papers = {name: _paper(name, series) for name, series in study.scenarios.items()}
+def _title(papers: Mapping[str, str]) -> str:
+    """Return the title of a page about these scenarios, each with its paper."""
     ordered = [EXPERIMENTS[name] for name, paper in papers.items() if paper == "causal"]
     titles = [causal.title(ordered)] if ordered else []
-    titles += dict.fromkeys(
-        emma.TITLE if paper == "emma" else _OVERLAY[name][0]
-        for name, paper in papers.items()
-        if paper in {"emma", "overlay"}
-    )
-    titles += [campus.TITLE] if _JOMS in papers.values() else []
-    titles += [baselines.TITLE] if _ONE in papers.values() else []
+    titles += dict.fromkeys(title for name, (title, _) in _SECTIONS.items() if papers.get(name))
     others = list(papers)
     named = f"Campaign: {', '.join(others[:_NAMED_MAX])}{' …' if len(others) > _NAMED_MAX else ''}"
     return "; ".join(titles) or named

@@ -122,6 +122,8 @@ SOURCES: Mapping[str, Mapping[str, str]] = _PRINTED["sources"]
 """The papers: authors, title, place and a note."""
 PARAMETERS: Mapping[str, Any] = _PRINTED["parameters"]
 """Keys of scenarios and their meanings, by what gives them."""
+ROUTERS: Mapping[str, Mapping[str, Any]] = _PRINTED["one"]
+"""The figures of The ONE's routers, by load and strategy."""
 EXPERIMENTS = {name: _experiment(name, printed) for name, printed in _PRINTED["causal"].items()}
 BUS, OSTERMALM = EXPERIMENTS["city_bus"], EXPERIMENTS["ostermalm"]
 

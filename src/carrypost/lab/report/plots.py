@@ -307,11 +307,8 @@ def intervals(starts: Floats, ends: Floats, x: Axis, title: str) -> Picture:
         "field": "y", "type": "quantitative", "title": "nodes, in order of appearance",
         "scale": {"domain": [-1, max(len(starts), 1)], "nice": False}, "axis": {"grid": False, "tickMinStep": 10},
     }  # fmt: skip
-    layer = {
-        "data": {"values": rows},
-        "mark": {"type": "line", "strokeWidth": width, "color": _COLOURS[0], "strokeCap": "butt"},
-        "encoding": {"x": x.of("x"), "y": y, "order": {"field": "n", "type": "quantitative"}},
-    }
+    mark = {"type": "line", "strokeWidth": width, "color": _COLOURS[0], "strokeCap": "butt"}
+    layer = _layer(rows, mark, {"x": x.of("x"), "y": y, "order": {"field": "n", "type": "quantitative"}})
     heads = ("node, in order of appearance", f"{x.title}, from", "until")
     return Picture(_drawn([layer], title), heads, numbers)
 
@@ -321,11 +318,8 @@ def spans(found: Mapping[str, Sequence[tuple[float, float]]], x: Axis, title: st
     numbers = [(name, start, end) for name, times in found.items() for start, end in times]
     rows = [{"name": name, "x": start, "x2": end} for name, start, end in numbers]
     y = {"field": "name", "type": "nominal", "title": None, "sort": list(found), "axis": {"grid": True}}
-    layer = {
-        "data": {"values": rows},
-        "mark": {"type": "bar", "color": _COLOURS[0], "height": {"band": 0.6}, "minBandSize": 1},
-        "encoding": {"x": x.of("x"), "x2": {"field": "x2"}, "y": y},
-    }
+    mark = {"type": "bar", "color": _COLOURS[0], "height": {"band": 0.6}, "minBandSize": 1}
+    layer = _layer(rows, mark, {"x": x.of("x"), "x2": {"field": "x2"}, "y": y})
     height = max(_ROW_PX, _ROW_PX * len(found))
     return Picture(_drawn([layer], title, height=height), ("name", f"{x.title}, from", "until"), numbers)
 
