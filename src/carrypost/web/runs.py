@@ -33,22 +33,8 @@ from carrypost.emu.rows import MISSING
 from carrypost.emu.summary import summarise
 from carrypost.errors import CarrypostError, LocalError
 from carrypost.log.record import Kind
-from carrypost.web import run_copies, run_places, run_rows
+from carrypost.web import run_copies, run_files, run_places, run_rows
 from carrypost.web.run_copies import Inquiry, Meetings, Messages, meetings
-from carrypost.web.run_files import (
-    BINS,
-    LINES,
-    PART,
-    SPANS,
-    LinesSource,
-    Scan,
-    Source,
-    UnsortedError,
-    in_memory,
-    lines_in,
-    parquet,
-    rows_of,
-)
 from carrypost.web.run_rows import Filter, NodeRows, columns_answer, parts, stream_headers, table
 from carrypost.web.server import NotFoundError, in_thread, json_answer, seconds, text_of, whole
 
@@ -80,7 +66,7 @@ _SHARE = 0.9
 """Share of the emulation in the work of opening it."""
 
 
-def emulated(folder: Path, tell: Callable[[float], None]) -> Source:
+def emulated(folder: Path, tell: Callable[[float], None]) -> run_files.Source:
     """Return the example's run, whose record is kept in a folder."""
     record = folder / "walkers.parquet"
     scenario = emu.Scenario.parse(EXAMPLE, folder)
@@ -89,7 +75,7 @@ def emulated(folder: Path, tell: Callable[[float], None]) -> Source:
         tell(_SHARE * min(1.0, getattr(progress, "t_us", 0) / scenario.duration_us))
 
     emu.run(scenario, out=record, watch=watch)
-    return parquet(record)[0]
+    return run_files.parquet(record)[0]
 
 
 FOUND_MAX = 50
@@ -102,7 +88,7 @@ _SUMMARY_ROWS_MAX = 5_000_000
 _FOLLOW_S = 0.5
 _FOLLOW_SHARE = 4
 """A run that is followed is read anew at most for one part in so many of the time."""
-_RECORD_ENDINGS = (".parquet", *LINES)
+_RECORD_ENDINGS = (".parquet", *run_files.LINES)
 Tell = Callable[[float], None]
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -112,7 +98,9 @@ _LAYERS = {"homes": Kind.HOME, "queues": Kind.ASSIGN, "reach": Kind.REACH}
 class Opened:
     """A run whose rows were read once, and what was found out about it since."""
 
-    def __init__(self, scan: Scan, found: run_places.Places, messages: Messages, info: dict[str, Any]) -> None:
+    def __init__(
+        self, scan: run_files.Scan, found: run_places.Places, messages: Messages, info: dict[str, Any]
+    ) -> None:
         self.scan, self.places, self.messages, self.info = scan, found, messages, info
         self._filters: OrderedDict[Filter, list[Any]] = OrderedDict()
         self._nodes: OrderedDict[int, NodeRows] = OrderedDict()
@@ -155,14 +143,16 @@ def _remembered(known: OrderedDict[_K, _V], key: _K, make: Callable[[], _V]) -> 
 class Run:
     """A run, opened or not."""
 
-    def __init__(self, name: str, make: Callable[[Tell], Source], given: tuple[Path | None, Path | None]) -> None:
+    def __init__(
+        self, name: str, make: Callable[[Tell], run_files.Source], given: tuple[Path | None, Path | None]
+    ) -> None:
         self.id = name
         self._make = make
         self._given = given
         self.lock = threading.RLock()
         """Held by the one thread that reads."""
         self.progress = 0.0
-        self.source: Source | None = None
+        self.source: run_files.Source | None = None
         self._opened: Opened | None = None
         self._next_s = 0.0
         self._error: CarrypostError | None = None
@@ -194,17 +184,19 @@ class Run:
             self.source = self._make(tell)
             self.source.changed()
         try:
-            scan = Scan(self.source, tell)
-        except UnsortedError:
+            scan = run_files.Scan(self.source, tell)
+        except run_files.UnsortedError:
             run = self.source.run
-            self.source = next(each for each in in_memory(self.source.path) if each.run == run)
-            scan = Scan(self.source, tell)
+            self.source = next(each for each in run_files.in_memory(self.source.path) if each.run == run)
+            scan = run_files.Scan(self.source, tell)
         found = run_places.find(scan, *self._given)
         messages = Messages(scan)
         return Opened(scan, found, messages, self._info(self.source, scan, found, messages))
 
     @staticmethod
-    def _info(source: Source, scan: Scan, found: run_places.Places, messages: Messages) -> dict[str, Any]:
+    def _info(
+        source: run_files.Source, scan: run_files.Scan, found: run_places.Places, messages: Messages
+    ) -> dict[str, Any]:
         return {
             "run": source.run,
             "seed": scan.attributes.get("seed"),
@@ -228,7 +220,7 @@ class Run:
         }
 
 
-def _clocks(source: Source, messages: Messages) -> list[str]:
+def _clocks(source: run_files.Source, messages: Messages) -> list[str]:
     """Return a sentence about the clocks of real nodes, if they differ."""
     if not source.follows or (by_s := messages.clocks_s) == 0.0:
         return []
@@ -302,10 +294,10 @@ class Runs:
         for each in self._entries:
             if Path(each.source).resolve() == resolved:
                 return each.id
-        self._add(parquet(path)[0])
+        self._add(run_files.parquet(path)[0])
         return self._entries[-1].id
 
-    def _add(self, source: Source) -> None:
+    def _add(self, source: run_files.Source) -> None:
         key = str(source.path.resolve()) if source.follows else source.run
         name = base = hashlib.sha256(key.encode()).hexdigest()[:_ID_LETTERS]
         number = 1
@@ -314,11 +306,11 @@ class Runs:
             name = f"{base}-{number}"
         self._runs[name] = Run(name, lambda _: source, self._given)
         # JSON lines are read when they are asked for.
-        rows = None if source.follows else rows_of(source)
+        rows = None if source.follows else run_files.rows_of(source)
         self._entries.append(Entry(name, source.run, rows, str(source.path)))
 
     def _add_example(self) -> None:
-        def make(tell: Tell) -> Source:
+        def make(tell: Tell) -> run_files.Source:
             self._scratch = self._scratch or tempfile.TemporaryDirectory(prefix="carrypost-web-")
             return emulated(Path(self._scratch.name), tell)
 
@@ -348,28 +340,28 @@ def looked_for(folder: Path) -> Iterator[Path]:
             elif each.is_dir():
                 with suppress(OSError):
                     inside = [each.name for each in each.iterdir()]
-                    if any(name.endswith((*_RECORD_ENDINGS, PART)) or name == _RECORDS for name in inside):
+                    if any(name.endswith((*_RECORD_ENDINGS, run_files.PART)) or name == _RECORDS for name in inside):
                         found.append(each)
     yield from sorted(found, key=lambda each: -each.stat().st_mtime)[:FOUND_MAX]
 
 
-def sources(path: Path) -> list[Source]:
+def sources(path: Path) -> list[run_files.Source]:
     """Return the runs at a path: a record, a folder of JSON lines, or a campaign; raises `CarrypostError`."""
     if path.is_dir():
         if records := sorted((path / _RECORDS).glob("**/*.parquet")):
-            return [source for record in records for source in parquet(record)]
+            return [source for record in records for source in run_files.parquet(record)]
         if (path / _STATES).is_dir():
             return []  # A campaign of which no run is over.
-        if lines_in(path):
-            return [LinesSource(path)]
+        if run_files.lines_in(path):
+            return [run_files.LinesSource(path)]
         if records := sorted(path.glob("*.parquet")):
-            return [source for record in records for source in parquet(record)]
+            return [source for record in records for source in run_files.parquet(record)]
         raise LocalError(f"{path} has no records: neither Parquet files nor JSON lines")
-    if path.name.endswith(LINES):
+    if path.name.endswith(run_files.LINES):
         if not path.is_file():
             raise LocalError(f"{path} cannot be read as a record: there is no such file")
-        return [LinesSource(path)]
-    return parquet(path)
+        return [run_files.LinesSource(path)]
+    return run_files.parquet(path)
 
 
 # --- routes ----------------------------------------------------------------------------------------------------------
@@ -448,9 +440,9 @@ def tracks(run: Opened, request: Request) -> Response:
 
 def spans(run: Opened, request: Request) -> Response:
     """Return spans of one kind, of all nodes or of one."""
-    of = request.query_params.get("of", SPANS[0])
-    if of not in SPANS:
-        raise LocalError(f"of must be one of {', '.join(SPANS)}, not {of[:40]!r}")
+    of = request.query_params.get("of", run_files.SPANS[0])
+    if of not in run_files.SPANS:
+        raise LocalError(f"of must be one of {', '.join(run_files.SPANS)}, not {of[:40]!r}")
     found = run.scan.spans[of]
     rows = found.overlapping(*_span(run, request), _node(run, request))
     if len(rows) > SPANS_MAX:
@@ -461,7 +453,7 @@ def spans(run: Opened, request: Request) -> Response:
 
 def density(run: Opened, request: Request) -> Response:
     """Return the number of rows of each kind over time."""
-    asked = whole(request, "bins", 512, BINS, 1)
+    asked = whole(request, "bins", 512, run_files.BINS, 1)
     bins = 1 << (asked.bit_length() - 1)
     counts = run.scan.density(bins)
     return json_answer({"start": run.scan.start, "end": run.scan.end, "bins": bins, "counts": counts})

@@ -32,20 +32,8 @@ from numpy.typing import NDArray
 
 from carrypost.arrays import Codes, Ints
 from carrypost.emu.engine.world import Progress
+from carrypost.emu.population import sweep
 from carrypost.emu.population.delays import NEVER_US, Delays
-from carrypost.emu.population.sweep import (
-    Gain,
-    Messages,
-    Part,
-    Plan,
-    Stays,
-    check_sizes,
-    contacts_of,
-    flow,
-    parts,
-    planned,
-    steps_of,
-)
 from carrypost.emu.records import ROWS_MAX, Records, Sink, encoded_batch
 from carrypost.emu.scenario import Scenario
 from carrypost.log.files import refusing, staged
@@ -163,7 +151,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     return rows.select(np.argsort(key))
 
 
-def rows_known_before(plan: Plan, part: Part, contacts: Encounters) -> Rows:
+def rows_known_before(plan: sweep.Plan, part: sweep.Part, contacts: Encounters) -> Rows:
     """Return the rows of a part that are known beforehand: arrivals and departures, contacts, and publications."""
     stays, messages = plan.stays, plan.messages
     comes = np.flatnonzero((stays.start_us >= part.since_us) & (stays.start_us < part.until_us))
@@ -186,7 +174,7 @@ def rows_known_before(plan: Plan, part: Part, contacts: Encounters) -> Rows:
 class Receptions:
     """Takes the gains of a part, in order of time, and makes receptions of them."""
 
-    def __init__(self, plan: Plan, part: Part) -> None:
+    def __init__(self, plan: sweep.Plan, part: sweep.Part) -> None:
         chosen = slice(part.first, part.last)
         self.tally = Tally()
         self._first = part.first
@@ -200,7 +188,7 @@ class Receptions:
         """By line and node: 1 the author, 2 got it from the author, and so on; 0 does not have it."""
         self._free: list[int] = []
 
-    def receive(self, gains: list[Gain]) -> Rows:
+    def receive(self, gains: list[sweep.Gain]) -> Rows:
         """Return the receptions that these gains are, in order, and count them."""
         if not gains:
             return Rows.none()
@@ -263,7 +251,7 @@ def _members(sets: Sequence[int], first: int, last: int) -> tuple[Ints, Ints]:
 class Batches:
     """Makes batches of equal length for the record out of rows that come in order."""
 
-    def __init__(self, plan: Plan, run: str, topics: Sequence[str]) -> None:
+    def __init__(self, plan: sweep.Plan, run: str, topics: Sequence[str]) -> None:
         self._plan = plan
         self._run = run
         self._topics = topics
@@ -334,7 +322,7 @@ PLAN_FILES = ("contacts", "stays", "messages")
 """Files of a plan."""
 
 
-def save_plan(folder: Path, plan: Plan) -> None:
+def save_plan(folder: Path, plan: sweep.Plan) -> None:
     """Write a plan to a folder."""
     with refusing(f"{folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -344,11 +332,13 @@ def save_plan(folder: Path, plan: Plan) -> None:
         _write(folder / name, columns, [plan.nodes, plan.end_us, dict(plan.attrs)] if name == "contacts" else None)
 
 
-def load_plan(folder: Path) -> Plan:
+def load_plan(folder: Path) -> sweep.Plan:
     """Return a plan that was saved; contacts are mapped into memory, and read as they are needed."""
     (contacts, notes), (stays, _), (messages, _) = (_read(folder / name) for name in PLAN_FILES)
     nodes, end_us, attrs = notes
-    return Plan(end_us, attrs, Stays(**stays), Encounters(tuple(nodes), **contacts), Messages(**messages))
+    return sweep.Plan(
+        end_us, attrs, sweep.Stays(**stays), Encounters(tuple(nodes), **contacts), sweep.Messages(**messages)
+    )
 
 
 def save_part(path: Path, rows: Rows, tally: Tally) -> None:
@@ -405,25 +395,25 @@ class Model(NamedTuple):
         window_us = None if table.window_s is None else round(table.window_s * MICROSECONDS)
         return cls(Delays.of(scenario), seed, table.rows == "all", window_us)
 
-    def planned(self, scenario: Scenario) -> Plan:
+    def planned(self, scenario: Scenario) -> sweep.Plan:
         """Return the plan of a scenario."""
-        plan = planned(scenario, self.seed, self.delays.name)
-        check_sizes(plan.messages, self.delays.size_max)
+        plan = sweep.planned(scenario, self.seed, self.delays.name)
+        sweep.check_sizes(plan.messages, self.delays.size_max)
         return plan
 
     def play(
-        self, plan: Plan, part: Part, watch: Callable[[int, Tally], None] = lambda _, __: None
+        self, plan: sweep.Plan, part: sweep.Part, watch: Callable[[int, Tally], None] = lambda _, __: None
     ) -> tuple[Rows, Tally]:
         """Play the messages of a part; return its rows, none of them if rows are not kept, and its counts.
 
         `watch` is called with the time that has been reached, and the counts so far.
         """
-        contacts = contacts_of(plan, part)
+        contacts = sweep.contacts_of(plan, part)
         receptions = Receptions(plan, part)
         found = [rows_known_before(plan, part, contacts)] if self.keep_rows else []
         receptions.tally.met(contacts.select(contacts.start_us >= part.since_us), part.until_us, part.last - part.first)
-        steps = steps_of(plan, part, contacts, self.delays, self.seed)
-        for gains in flow(steps, self.delays.hops(plan.nodes, self.seed), part.horizon_us):
+        steps = sweep.steps_of(plan, part, contacts, self.delays, self.seed)
+        for gains in sweep.flow(steps, self.delays.hops(plan.nodes, self.seed), part.horizon_us):
             came = receptions.receive(gains)
             if self.keep_rows:
                 found += [came, came.delivered()]
@@ -478,7 +468,7 @@ class PopulationRun:
 
         before = Tally()
 
-        def played(part: Part) -> tuple[Rows, Tally]:
+        def played(part: sweep.Part) -> tuple[Rows, Tally]:
             def report(t_us: int, tally: Tally) -> None:
                 contacts, receptions = (before.counts[name] + tally.counts[name] for name in ("contact", "receive"))
                 # A part goes on after its window, until its last message has died.
@@ -492,14 +482,14 @@ class PopulationRun:
             before.add(found[1])
             return found
 
-        cut = parts(plan, self._model.window_us)
+        cut = sweep.parts(plan, self._model.window_us)
         with Sink(out, keep=keep) as sink:
             write(sink, plan, self.name, self._scenario, zip(cut, map(played, cut), strict=True))
             return sink.close()
 
 
 def write(
-    sink: Sink, plan: Plan, name: str, scenario: Scenario, played: Iterator[tuple[Part, tuple[Rows, Tally]]]
+    sink: Sink, plan: sweep.Plan, name: str, scenario: Scenario, played: Iterator[tuple[sweep.Part, tuple[Rows, Tally]]]
 ) -> None:
     """Write the record of a run out of its parts, in order."""
     record = Record(name)

@@ -39,16 +39,9 @@ import pyarrow as pa
 
 from carrypost.arrays import Ints
 from carrypost.emu.rows import KIND, Before, Log, log_of
+from carrypost.emu.verify import order
 from carrypost.emu.verify.bound import arrivals_us
 from carrypost.emu.verify.facts import NEVER_US, Facts, Found
-from carrypost.emu.verify.order import (
-    causal_order,
-    events_once_and_in_order,
-    expired_while_it_waited,
-    nothing_is_hurried,
-    nothing_waits_in_vain,
-    results_of_their_events,
-)
 from carrypost.log.events import Reason
 from carrypost.log.record import AGAIN, REDELIVERED, Kind, Record
 from carrypost.model.descriptor import PIECE_BYTES
@@ -488,10 +481,10 @@ RULES: tuple[Callable[[Facts], Found], ...] = (
     within_the_bound,
     caches_within_limits,
     every_end_has_a_reason,
-    causal_order,
-    expired_while_it_waited,
-    nothing_waits_in_vain,
-    nothing_is_hurried,
-    events_once_and_in_order,
-    results_of_their_events,
+    order.causal_order,
+    order.expired_while_it_waited,
+    order.nothing_waits_in_vain,
+    order.nothing_is_hurried,
+    order.events_once_and_in_order,
+    order.results_of_their_events,
 )

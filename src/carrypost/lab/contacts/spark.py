@@ -28,17 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from carrypost.emu.rows import microseconds
-from carrypost.lab.contacts.search import (
-    PIECES,
-    SAMPLES_PER_SLAB,
-    SECONDS_MAX,
-    SampleSpan,
-    Search,
-    SlabPlan,
-    nameless,
-    planned,
-    timeless,
-)
+from carrypost.lab.contacts import search
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.traces.encounters import Rules
 
@@ -62,20 +52,20 @@ def found(
     is used. `slab_us` and `partitions` (of the search) change the cost, never the result.
     """
     samples = POSITIONS.conform(positions)
-    plan = planned(_lives(samples), slab_us)
+    plan = search.planned(_lives(samples), slab_us)
     if not plan.nodes:
         return samples.sparkSession.createDataFrame([], CONTACTS.spark)
-    tasks = partitions or min(len(plan.slabs), max(_TASKS, plan.samples // SAMPLES_PER_SLAB))
+    tasks = partitions or min(len(plan.slabs), max(_TASKS, plan.samples // search.SAMPLES_PER_SLAB))
     sent = _sent(_placed(samples, plan), rules, small=plan.stays <= _STAYS_MAX).repartitionById(
         tasks, F.col("slab") % F.lit(tasks)
     )
     # Parts are joined, and short ones left out, once those of all slabs are there.
     parts = Rules(range_m=rules.range_m, max_gap_us=rules.max_gap_us)
-    search = Search(tuple(span.node for span in plan.nodes), plan.slabs, parts)
-    return _merge_touching(sent.mapInArrow(search, from_arrow_schema(PIECES)), rules)
+    searching = search.Search(tuple(span.node for span in plan.nodes), plan.slabs, parts)
+    return _merge_touching(sent.mapInArrow(searching, from_arrow_schema(search.PIECES)), rules)
 
 
-def _lives(samples: DataFrame) -> list[SampleSpan]:
+def _lives(samples: DataFrame) -> list[search.SampleSpan]:
     """Return the number of samples of each node, the first and the last; refuse times that cannot be counted."""
     counted = samples.groupBy("scenario", "node").agg(
         F.count(F.lit(1)).alias("rows"),
@@ -84,18 +74,21 @@ def _lives(samples: DataFrame) -> list[SampleSpan]:
         F.max("t").alias("last"),
     )
     spans = counted.toArrow()
-    nameless(spans)
+    search.nameless(spans)
     first, last = (spans[name].to_numpy() for name in ("first", "last"))
     # Written so that nan, the greatest number to Spark, fails too.
-    wrong = ~((first >= -SECONDS_MAX) & (last <= SECONDS_MAX)) | (spans["count"].to_numpy() < spans["rows"].to_numpy())
-    timeless(spans, wrong)
+    wrong = ~((first >= -search.SECONDS_MAX) & (last <= search.SECONDS_MAX)) | (
+        spans["count"].to_numpy() < spans["rows"].to_numpy()
+    )
+    search.timeless(spans, wrong)
     columns = (spans[name].to_pylist() for name in ("scenario", "node", "count"))
     return [
-        SampleSpan(*row) for row in zip(*columns, *(microseconds(each).tolist() for each in (first, last)), strict=True)
+        search.SampleSpan(*row)
+        for row in zip(*columns, *(microseconds(each).tolist() for each in (first, last)), strict=True)
     ]
 
 
-def _placed(samples: DataFrame, plan: SlabPlan) -> DataFrame:
+def _placed(samples: DataFrame, plan: search.SlabPlan) -> DataFrame:
     """Samples by codes of nodes, in whole microseconds, and the slab that each is in."""
     spark = samples.sparkSession
     cells = {each.scenario: each for each in plan.cells}
