@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from carrypost.config import UNBOUNDED, Limits, Settings
 from carrypost.config.document import Document, toml
@@ -296,100 +296,92 @@ class _ScenarioReader:
 
     def _check(self, made: Scenario) -> None:
         """Refuse tables that contradict each other."""
-        error = self._document.error
+        error, reject = self._document.error, self._reject
         if made.mobility is not None and (made.contacts.file or made.contacts.model):
             raise error("contacts", "[contacts] and [mobility] exclude each other: leave out one of them")
         if made.contact_model is not None and (made.nodes.file or made.nodes.count is not None):
             text = "and [nodes] exclude each other: both give the nodes, and the times at which they are present"
-            raise error("contacts.model", f'contacts.model = "{made.contacts.model}" {text}')
+            reject("contacts.model", f' = "{made.contacts.model}" {text}')
         if made.nodes.file and made.nodes.count is not None:
             raise error("nodes", "nodes.file and nodes.count exclude each other: leave out one of them")
         if made.contacts.presence == tables.FROM_CONTACTS:
             self._check_presence(made)
         if made.radio.airtime != "private" and made.radio.rate_bytes_per_s is None:
-            raise error("radio.airtime", f'radio.airtime = "{made.radio.airtime}" requires radio.rate_bytes_per_s')
+            reject("radio.airtime", f' = "{made.radio.airtime}" requires radio.rate_bytes_per_s')
         if made.radio.routes == "told" and not (made.ideal and made.settings.island):
-            text = 'radio.routes = "told" needs mode = "ideal" and settings.island = true'
-            raise error("radio.routes", f"{text}: in other modes hosts find routes by themselves")
+            text = 'needs mode = "ideal" and settings.island = true: in other modes hosts find routes by themselves'
+            reject("radio.routes", f' = "told" {text}')
         self._check_workloads(made)
         self._check_routing(made)
         self._check_links(made)
         if made.of_population:
             for key, why in _unmodelled(made, self._document.table("settings")):
-                raise error(key, f'{key}: {why}; mode = "{tables.FAITHFUL}" does, at the cost of a run of real hosts')
+                reject(key, f': {why}; mode = "{tables.FAITHFUL}" does, at the cost of a run of real hosts')
             if not made.population.delays:
-                text = 'is missing: the file that `carrypost emu calibrate` writes, or "zero"'
-                raise error("population.delays", f"population.delays {text}")
+                reject("population.delays", ' is missing: the file that `carrypost emu calibrate` writes, or "zero"')
+
+    def _reject(self, key: str, rest: str) -> NoReturn:
+        """Raise the error about a key; `rest` is what its message has behind the key."""
+        raise self._document.error(key, key + rest)
 
     def _check_presence(self, made: Scenario) -> None:
-        text = f'contacts.presence = "{made.contacts.presence}"'
+        text = f' = "{made.contacts.presence}"'
         if not made.contacts.file:
-            raise self._document.error("contacts.presence", f"{text} requires contacts.file")
+            self._reject("contacts.presence", f"{text} requires contacts.file")
         if made.nodes.file or made.nodes.count is not None:
-            raise self._document.error(
-                "contacts.presence",
-                f"{text} and [nodes] exclude each other: both give the times at which nodes are present",
-            )
+            why = "and [nodes] exclude each other: both give the times at which nodes are present"
+            self._reject("contacts.presence", f"{text} {why}")
 
     def _check_workloads(self, made: Scenario) -> None:
-        error, topics = self._document.error, dict[str, int]()
+        reject, topics = self._reject, dict[str, int]()
         for index, each in enumerate(made.workloads):
             name = f"workload.{index}"
             if (each.kind == "script") != bool(each.file):
-                text = (
-                    'has kind = "script", which requires a file'
-                    if each.kind == "script"
-                    else 'has a file, which requires kind = "script"'
-                )
-                raise error(name, f"{name} {text}")
+                file, kind = "a file", 'kind = "script"'
+                has, lacks = (file, kind) if each.file else (kind, file)
+                reject(name, f" has {has}, which requires {lacks}")
             if each.kind == "addressed":
                 self._check_addressed(name, each)
             if each.queue != "none":
                 self._check_queue(name, each)
             for key, why in mistakes(each, [group.table.name for group in made.groups], made.settings.limits):
-                raise error(f"{name}.{key}", f"{name}.{key}: {why}")
+                reject(f"{name}.{key}", f": {why}")
             if each.sizes[1] > (largest := made.settings.limits.message_bytes_max):
-                text = f"{name}.size must be at most settings.limits.message_bytes_max ({largest:,})"
-                raise error(f"{name}.size", f"{text}, not {each.sizes[1]:,}")
+                text = f"must be at most settings.limits.message_bytes_max ({largest:,}), not {each.sizes[1]:,}"
+                reject(f"{name}.size", f" {text}")
             if each.kind not in {"addressed", tables.RANDOM} and not isinstance(each.size, int):
-                kinds = f'kind = "addressed" and "{tables.RANDOM}" take'
-                raise error(f"{name}.size", f"{name}.size must be a number: only {kinds} a range")
+                kinds = f'kind = "addressed" and "{tables.RANDOM}"'
+                reject(f"{name}.size", f" must be a number: only {kinds} take a range")
             if (first := topics.setdefault(each.topic, index)) != index:
-                raise error(name, f"{name} has the topic {each.topic!r} of workload.{first}")
+                reject(name, f" has the topic {each.topic!r} of workload.{first}")
 
     def _check_queue(self, name: str, workload: tables.WorkloadTable) -> None:
-        error, queue = self._document.error, f'queue = "{workload.queue}"'
+        queue = f'queue = "{workload.queue}"'
         if workload.kind != tables.RANDOM:
-            raise error(
-                f"{name}.queue", f'{name}.queue requires kind = "{tables.RANDOM}", and kind is "{workload.kind}"'
-            )
+            self._reject(f"{name}.queue", f' requires kind = "{tables.RANDOM}", and kind is "{workload.kind}"')
         if workload.ordering != "none":
             text = f'{queue} and ordering = "{workload.ordering}" exclude each other'
-            raise error(
-                f"{name}.ordering", f"{name}.ordering: {text}: only topics have an order; leave out one of them"
-            )
+            self._reject(f"{name}.ordering", f": {text}: only topics have an order; leave out one of them")
         if "recipients" in self._given(name):
             text = f"{queue} and recipients exclude each other"
-            raise error(
-                f"{name}.recipients", f"{name}.recipients: {text}: a queue has one consumer; leave out recipients"
-            )
+            self._reject(f"{name}.recipients", f": {text}: a queue has one consumer; leave out recipients")
 
     def _check_addressed(self, name: str, workload: tables.WorkloadTable) -> None:
-        error, many = self._document.error, workload.recipients
+        reject, many = self._reject, workload.recipients
         if workload.ordering != "none":
             text = "messages with recipients cannot be ordered, since all other hosts would wait for them in vain"
-            raise error(f"{name}.ordering", f"{name}.ordering: {text}; leave it out")
+            reject(f"{name}.ordering", f": {text}; leave it out")
         for key, span in (("size", workload.sizes), ("every_s", workload.intervals_s or (0, 0))):
             if span[0] > span[1]:
-                raise error(f"{name}.{key}", f"{name}.{key} must have the lowest number first, not {list(span)}")
+                reject(f"{name}.{key}", f" must have the lowest number first, not {list(span)}")
         if workload.every_s is not None:
             other = next((key for key in ("messages", "within_s") if key in self._given(name)), None)
             if other is not None:
                 text = "exclude each other, because every_s publishes until the end of the run: leave out one of them"
-                raise error(f"{name}.{other}", f"{name}.every_s and {name}.{other} {text}")
+                raise self._document.error(f"{name}.{other}", f"{name}.every_s and {name}.{other} {text}")
         if many > 1 and many != int(many):
             text = "must be a whole number of hosts or, below 1, a share of them"
-            raise error(f"{name}.recipients", f"{name}.recipients {text}, not {many:g}")
+            reject(f"{name}.recipients", f" {text}, not {many:g}")
 
     def _given(self, name: str) -> Mapping[str, object]:
         """Return the keys of a workload that the file has."""
@@ -398,38 +390,36 @@ class _ScenarioReader:
 
     def _check_routing(self, made: Scenario) -> None:
         """Refuse what routing strategies cannot do."""
-        error = self._document.error
         chosen = [made.settings.strategy, *(str(each.changes.get("strategy", "")) for each in made.groups)]
         strategy = next((each for each in chosen if each in ROUTING), None)
         for index, each in enumerate(made.workloads if strategy is not None else ()):
             name = f"workload.{index}"
             if each.ordering != "none":
                 text = f'"{strategy}" does not bring the predecessors that ordered messages wait for'
-                raise error(f"{name}.ordering", f'{name}.ordering: {text}; leave it out, or use strategy = "exchange"')
+                self._reject(f"{name}.ordering", f': {text}; leave it out, or use strategy = "exchange"')
             if each.kind in {"broadcast", tables.RANDOM} and tables.DIRECT in chosen:
                 text = f'"{tables.DIRECT}" takes messages to their recipients, and those of {name} have none'
-                raise error(f"{name}.kind", f'{name}.kind: {text}; use kind = "addressed", or another strategy')
+                self._reject(f"{name}.kind", f': {text}; use kind = "addressed", or another strategy')
 
     def _check_links(self, made: Scenario) -> None:
-        error, pairs = self._document.error, dict[frozenset[str], int]()
+        pairs = dict[frozenset[str], int]()
         for index, link in enumerate(made.radio.link):
             name, pair = f"radio.link.{index}", frozenset((link.a, link.b))
             if len(pair) == 1:
-                raise error(name, f"{name} is a link of {link.a!r} to itself")
+                self._reject(name, f" is a link of {link.a!r} to itself")
             if (first := pairs.setdefault(pair, index)) != index:
-                raise error(name, f"{name} is about the pair of radio.link.{first}")
+                self._reject(name, f" is about the pair of radio.link.{first}")
 
     def _groups(self, nodes: tables.NodesTable) -> tuple[Group, ...]:
         document, found = self._document, dict[str, Group]()
         for index, table in enumerate(nodes.group):
             name = f"nodes.group.{index}"
             if table.name in found:
-                raise document.error(name, f"{name} has the name {table.name!r} of another group")
+                self._reject(name, f" has the name {table.name!r} of another group")
             if bool(table.names) == (table.count is not None):
-                raise document.error(name, f"{name} must have either names or a count")
+                self._reject(name, " must have either names or a count")
             if table.of and (table.of not in found or table.names):
-                text = "must name an earlier group, and requires a count"
-                raise document.error(f"{name}.of", f"{name}.of {text}, not {table.of!r}")
+                self._reject(f"{name}.of", f" must name an earlier group, and requires a count, not {table.of!r}")
             found[table.name] = Group(table, document.fields(SETTINGS_FIELDS, f"{name}.settings", table.settings))
         return tuple(found.values())
 
@@ -454,8 +444,7 @@ class _ScenarioReader:
             return self._document.value(tables.ContactsTable, "contacts"), None
         kind = self._model("contacts", model, CONTACT_MODELS)
         if "file" in table:
-            text = "contacts.file and contacts.model exclude each other: leave out one of them"
-            raise self._document.error("contacts.file", text)
+            self._reject("contacts.file", " and contacts.model exclude each other: leave out one of them")
         made: ContactModel = self._document.value(kind, "contacts", table)
         return tables.ContactsTable(model=model), made
 
@@ -465,8 +454,7 @@ class _ScenarioReader:
         if found is None:
             names = ", ".join(f'"{name}"' for name in models)
             one = "one of " if len(models) > 1 else ""
-            near = nearest(str(model), models)
-            raise self._document.error(f"{table}.model", f"{table}.model must be {one}{names}, not {model!r}{near}")
+            self._reject(f"{table}.model", f" must be {one}{names}, not {model!r}{nearest(str(model), models)}")
         module, name = found
         return getattr(importlib.import_module(f"carrypost.mobility.{module}"), name)
 
