@@ -22,6 +22,7 @@ from carrypost.lab.metrics.parts import (
     RANKS,
     Columns,
     Counts,
+    Fields,
     Moments,
     Slice,
     Tally,
@@ -107,7 +108,7 @@ def _with_ratios(counts: Mapping[str, Ints]) -> Columns:
 
 # --- how long it took -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, eq=False)
-class Delays:
+class Delays(Fields):
     """The three delays, summed up and counted by milliseconds; and two of them against each other."""
 
     moments: Mapping[str, Moments]
@@ -121,14 +122,6 @@ class Delays:
         moments = {name: Moments.of(each) for name, each in found.items()}
         counts = {name: Counts.of(milliseconds(each)) for name, each in found.items()}
         return cls(moments, counts, Grid.of(of.copies, moments))
-
-    def merge(self, other: Delays) -> Delays:
-        """Return the delays of this part and another."""
-        return Delays(
-            {name: self.moments[name].merge(other.moments[name]) for name in DELAYS},
-            {name: self.counts[name].merge(other.counts[name]) for name in DELAYS},
-            self.grid.merge(other.grid),
-        )
 
 
 def delays(part: Delays) -> Columns:
@@ -351,7 +344,7 @@ def spread(part: Spread) -> Columns:
 
 
 @dataclass(frozen=True, eq=False)
-class Deliveries:
+class Deliveries(Fields):
     """Times from publication to delivery, counted by milliseconds and by kind of destination."""
 
     counts: Mapping[str, Counts]
@@ -367,12 +360,6 @@ class Deliveries:
         kind = np.array([each if each in _KINDS else AddressKind.TOPIC.value for each in kinds.to_pylist()], object)
         delay_us = delay_us[known]
         return cls({each: Counts.of(milliseconds(delay_us[kind == each])) for each in dict.fromkeys(kind.tolist())})
-
-    def merge(self, other: Deliveries) -> Deliveries:
-        """Return those of this slice and another."""
-        none = Counts.of(np.zeros(0, np.int64))
-        every = {*self.counts, *other.counts}
-        return Deliveries({each: self.counts.get(each, none).merge(other.counts.get(each, none)) for each in every})
 
 
 def delivery_cdf(part: Deliveries) -> Columns:

@@ -28,6 +28,7 @@ from carrypost.lab.metrics.parts import (
     RANKS,
     Columns,
     Counts,
+    Fields,
     Slice,
     Tally,
     cdf,
@@ -54,7 +55,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, eq=False)
-class Delivered:
+class Delivered(Fields):
     """Of each message its class, its life and the number of others that got it meanwhile; and the presence of nodes."""
 
     lives: pa.Table
@@ -85,11 +86,6 @@ class Delivered:
             "listed": _listed(rows, at),
         }
         return cls(pa.table(columns), _ages(copies, got, message, mode), Presence.of(of))
-
-    def merge(self, other: Delivered) -> Delivered:
-        """Return the messages of this part and another, which have none in common."""
-        lives = pa.concat_tables([self.lives, other.lives])
-        return Delivered(lives, self.ages.merge(other.ages), self.presence.merge(other.presence))
 
 
 def _listed(rows: Log, at: Ints) -> pa.Array:
@@ -262,7 +258,7 @@ _REMOVED = (Reason.FORWARDED, Reason.PURGED, Reason.WITHDRAWN)
 
 
 @dataclass(frozen=True, eq=False)
-class OneFigures:
+class OneFigures(Fields):
     """Counts of a slice, and the times and hops that medians are taken of."""
 
     created: int
@@ -298,18 +294,6 @@ class OneFigures:
             (copies.delivered_us - copies.published_us)[mine],
             copies.hops[mine],
             held[counts],
-        )
-
-    def merge(self, other: OneFigures) -> OneFigures:
-        """Return the figures of this part and another, which have no message in common."""
-        return OneFigures(
-            self.created + other.created,
-            self.relayed + other.relayed,
-            self.dropped + other.dropped,
-            self.removed + other.removed,
-            np.concatenate((self.latency_us, other.latency_us)),
-            np.concatenate((self.hops, other.hops)),
-            np.concatenate((self.buffered_us, other.buffered_us)),
         )
 
 

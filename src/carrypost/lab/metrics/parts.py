@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import starmap
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -232,6 +233,25 @@ class Part(Protocol):
 
     def merge(self, other: Self, /) -> Self:
         """Return this part and another as one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fields:
+    """A part whose fields are joined one by one: numbers are added, rows follow rows, and parts of it are merged."""
+
+    def merge(self, other: Self, /) -> Self:
+        """Return this part and another as one."""
+        both = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return type(self)(*starmap(_joined, both))
+
+
+def _joined(one: Any, other: Any) -> Any:  # noqa: ANN401 - a field
+    if isinstance(one, Mapping):
+        return {**one, **other, **{key: _joined(one[key], other[key]) for key in one.keys() & other.keys()}}
+    for kind, join in ((pa.Table, pa.concat_tables), (pa.Array, pa.concat_arrays), (np.ndarray, np.concatenate)):
+        if isinstance(one, kind):
+            return join([one, other])
+    return one + other if isinstance(one, int) else one.merge(other)
 
 
 class Family(NamedTuple):

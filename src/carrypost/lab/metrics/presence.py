@@ -30,6 +30,7 @@ from carrypost.lab.metrics.families import CONTACT_VIEWS
 from carrypost.lab.metrics.parts import (
     Columns,
     Counts,
+    Fields,
     Moments,
     Slice,
     Tally,
@@ -48,22 +49,13 @@ from carrypost.traces.formats.lines import numbers
 
 
 @dataclass(frozen=True, eq=False)
-class Meetings:
+class Meetings(Fields):
     """Contacts: the two nodes, begin and end."""
 
     a: pa.Array
     b: pa.Array
     start_us: Ints
     end_us: Ints
-
-    def merge(self, other: Meetings) -> Meetings:
-        """Return the meetings of this part and another."""
-        return Meetings(
-            pa.concat_arrays([self.a, other.a]),
-            pa.concat_arrays([self.b, other.b]),
-            np.concatenate([self.start_us, other.start_us]),
-            np.concatenate([self.end_us, other.end_us]),
-        )
 
     @property
     def lasting_us(self) -> Ints:
@@ -399,7 +391,7 @@ TRUE, HOSTS = "true", "hosts"
 
 
 @dataclass(frozen=True, eq=False)
-class Sightings:
+class Sightings(Fields):
     """Changes of the neighbours of hosts, the presence of nodes, and contacts that work one way."""
 
     changes: pa.Table
@@ -419,13 +411,6 @@ class Sightings:
         one_way = rows.attribute(HEARD, rows.of(Kind.CONTACT))
         reported = len(rows.of(Kind.ONEWAY))
         return cls(pa.table(changes), Presence.of(of), len(one_way) - one_way.null_count, reported)
-
-    def merge(self, other: Sightings) -> Sightings:
-        """Return the sightings of this slice and another."""
-        return Sightings(
-            pa.concat_tables([self.changes, other.changes]), self.presence.merge(other.presence),
-            self.one_way + other.one_way, self.reported + other.reported,
-        )  # fmt: skip
 
     def lasting_us(self) -> Ints:
         """Return how long hosts saw their neighbours: a length for each side of a contact."""
