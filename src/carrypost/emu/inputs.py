@@ -17,17 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from carrypost.chance import stream
 from carrypost.config import Settings
 from carrypost.config.rules import changed
-from carrypost.emu.engine.applications import (
-    Publication,
-    addressed,
-    check_script,
-    managers,
-    random_messages,
-    read_script,
-)
+from carrypost.emu.engine import applications
 from carrypost.emu.scenario import CHANNEL, MOBILITY, Channel, Group, Scenario, channel_of
 from carrypost.emu.scenario_tables import DIRECT, FROM_CONTACTS, RANDOM
-from carrypost.errors import ConfigError
+from carrypost.errors import ConfigError, LocalError
 from carrypost.log.files import refusing
 from carrypost.mobility.paths import names as counted
 from carrypost.model.times import MICROSECONDS
@@ -49,7 +42,7 @@ class Inputs:
     presences: list[Presence]
     contacts: list[Contact]
     """Contacts, not clipped yet; empty in a population, which takes `columns`."""
-    scripts: dict[int, list[Publication]]
+    scripts: dict[int, list[applications.Publication]]
     """Publications by number of the workload, from a file or drawn."""
     settings: dict[str, Settings] = field(default_factory=dict)
     """Of the nodes that are in a group, by name; others have those of the scenario."""
@@ -68,7 +61,7 @@ class Inputs:
 def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     """Read everything that the scenario names."""
     scripts = {
-        index: read_script(scenario.path(each.file))
+        index: applications.read_script(scenario.path(each.file))
         for index, each in enumerate(scenario.workloads)
         if each.kind == "script"
     }
@@ -88,23 +81,23 @@ def read_inputs(scenario: Scenario, seed: int | str) -> Inputs:
     for index, script in scripts.items():
         path = scenario.path(scenario.workloads[index].file)
         due = [each for each in script if each.t_us < scenario.duration_us]
-        check_script(path, due, there, scenario.settings.limits)
+        applications.check_script(path, due, there, scenario.settings.limits)
         _check_order(scenario, index, script)
         _check_recipients(scenario, index, due)
     _check_names(scenario, there)
     limits = scenario.settings.limits
     drawn = {
-        index: addressed(each, f"workload.{index}", there, limits, seed, end_us=scenario.duration_us)
+        index: applications.addressed(each, f"workload.{index}", there, limits, seed, end_us=scenario.duration_us)
         for index, each in enumerate(scenario.workloads)
         if each.kind == "addressed"
     }
     queues = {
-        index: managers(sorted(there), each, f"workload.{index}", seed)
+        index: applications.managers(sorted(there), each, f"workload.{index}", seed)
         for index, each in enumerate(scenario.workloads)
         if each.queue != "none"
     }
     drawn |= {
-        index: random_messages(
+        index: applications.random_messages(
             each, f"workload.{index}", _by_node(given.active or presences), queues.get(index, {}), seed,
             end_us=scenario.duration_us,
         )
@@ -190,40 +183,40 @@ def _given(scenario: Scenario, seed: int | str) -> _Given:
     return _Given(presences, coming, None, one_way, read.ignored_events)
 
 
-def _check_labels(scenario: Scenario, scripts: dict[int, list[Publication]]) -> None:
+def _check_labels(scenario: Scenario, scripts: dict[int, list[applications.Publication]]) -> None:
     """Refuse a label that two scripts use: records and metrics know a message by it."""
     homes: dict[str, int] = {}
     for index, script in scripts.items():
         for each in script:
             if (first := homes.setdefault(each.message, index)) != index:
-                line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
-                raise line.error(f"message {each.message!r} is published by {scenario.workloads[first].file} already")
+                text = f"message {each.message!r} is published by {scenario.workloads[first].file} already"
+                raise wrong_line(scenario, index, each, text)
 
 
-def _check_order(scenario: Scenario, index: int, script: list[Publication]) -> None:
+def wrong_line(scenario: Scenario, index: int, each: applications.Publication, message: str) -> LocalError:
+    """Return the error about a line of the script of a workload."""
+    return Line(str(scenario.path(scenario.workloads[index].file)), each.line).error(message)
+
+
+def _check_order(scenario: Scenario, index: int, script: list[applications.Publication]) -> None:
     """Refuse recipients where messages have an order: all other nodes would wait for them in vain."""
     workload = scenario.workloads[index]
     if workload.ordering != "none" and (each := next((each for each in script if each.recipients), None)):
-        line = Line(str(scenario.path(workload.file)), each.line)
-        raise line.error(
-            f"message {each.message!r} has recipients, and workload.{index} has the ordering "
-            f"{workload.ordering!r}: leave out one of them"
-        )
+        ordering = f"workload.{index} has the ordering {workload.ordering!r}"
+        text = f"message {each.message!r} has recipients, and {ordering}: leave out one of them"
+        raise wrong_line(scenario, index, each, text)
 
 
-def _check_recipients(scenario: Scenario, index: int, script: list[Publication]) -> None:
+def _check_recipients(scenario: Scenario, index: int, script: list[applications.Publication]) -> None:
     """Refuse messages for all subscribers where a strategy takes messages to their recipients only."""
     chosen = [scenario.settings.strategy, *(each.changes.get("strategy") for each in scenario.groups)]
     if DIRECT in chosen and (each := next((each for each in script if not each.recipients), None)):
-        line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
-        raise line.error(
-            f"message {each.message!r} has no recipients, and strategy = {DIRECT!r} takes messages to their recipients "
-            "only: name them, or use another strategy"
-        )
+        text = f"strategy = {DIRECT!r} takes messages to their recipients only: name them, or use another strategy"
+        raise wrong_line(scenario, index, each, f"message {each.message!r} has no recipients, and {text}")
 
 
 def _check_lifetimes(
-    scenario: Scenario, scripts: Mapping[int, Sequence[Publication]], settings: Mapping[str, Settings]
+    scenario: Scenario, scripts: Mapping[int, Sequence[applications.Publication]], settings: Mapping[str, Settings]
 ) -> None:
     """Refuse lifetimes that nodes would refuse, before the run begins; `settings`: those of each node."""
     most_s = {node: math.inf if each.lifetime_s_max is None else each.lifetime_s_max for node, each in settings.items()}
@@ -235,11 +228,8 @@ def _check_lifetimes(
             )
         for each in scripts.get(index, ()):
             if (lifetime_s := (each.lifetime_us or 0) / MICROSECONDS) > most_s.get(each.node, math.inf):
-                line = Line(str(scenario.path(workload.file)), each.line)
-                raise line.error(
-                    f"lifetime must be at most {most_s[each.node]:g} (lifetime_s_max of {each.node!r}), "
-                    f"not {lifetime_s:g}"
-                )
+                most = f"{most_s[each.node]:g} (lifetime_s_max of {each.node!r})"
+                raise wrong_line(scenario, index, each, f"lifetime must be at most {most}, not {lifetime_s:g}")
 
 
 def _check_time(scenario: Scenario, first_us: int | None) -> None:

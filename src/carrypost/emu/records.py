@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from carrypost import __version__
 from carrypost.arrays import Ints
 from carrypost.errors import FileError, LocalError
-from carrypost.log.files import clear, partial, refused
+from carrypost.log.files import clear, partial, refused, refusing
 from carrypost.log.record import SCHEMA, Record
 from carrypost.model.times import MICROSECONDS
 
@@ -84,15 +84,10 @@ def read(path: str | Path) -> pa.Table:
     return table
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> AbstractContextManager[None]:
     """Raise a sentence for a file that is damaged or cannot be read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise LocalError(f"{path} cannot be read as a record: there is no such file") from None
-    except (OSError, pa.ArrowException, FileError) as error:
-        raise refused(f"{path} cannot be read as a record", error) from None
+    what = f"{path} cannot be read as a record"
+    return refusing(what, pa.ArrowException, FileError, missing=f"{what}: there is no such file")
 
 
 def check_columns(path: Path, there: Sequence[str]) -> None:

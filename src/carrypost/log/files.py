@@ -44,11 +44,17 @@ def refused(
 
 
 @contextmanager
-def refusing(what: str, other: type[Exception] = OSError) -> Iterator[None]:
-    """Turn refusals of the system, and another kind of errors, into a sentence that begins with `what`."""
+def refusing(what: str, *others: type[Exception], missing: str = "") -> Iterator[None]:
+    """Turn refusals of the system, and other kinds of errors, into a sentence that begins with `what`.
+
+    `missing` is the whole sentence for a file that is not there, unless that is a refusal as any other.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except (OSError, other) as error:
+    except kinds as error:
+        if missing and isinstance(error, FileNotFoundError):
+            raise LocalError(missing) from None
         raise refused(what, error) from None
 
 

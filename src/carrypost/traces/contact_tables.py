@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost.errors import LocalError
-from carrypost.log.files import refused
+from carrypost.log.files import refusing
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.csvfiles import CONTACT_COLUMNS, HEARD, Line, check_columns
 
@@ -80,16 +80,13 @@ def parquet_files(folder: Path, called: str) -> list[Path]:
 
 def _read(file: Path, columns: tuple[str, ...], called: str, optional: tuple[str, ...] | None) -> pa.Table:
     """Return the columns that are needed, as texts."""
-    try:
+    missing = f"{file}: there is no such file"
+    with refusing(f"{file} cannot be read as a Parquet file", pa.ArrowException, missing=missing):
         there = pq.read_schema(file).names
-        if missing := [name for name in columns if name not in there]:
-            raise LocalError(f"{file} has no column {missing[0]!r}; {called} have {', '.join(columns)}")
+        if lacking := [name for name in columns if name not in there]:
+            raise LocalError(f"{file} has no column {lacking[0]!r}; {called} have {', '.join(columns)}")
         if optional is not None:
             check_columns(Line(str(file), 0), there, columns, optional)
         kept = [name for name in dict.fromkeys((_SCENARIO, *columns, *(optional or ()))) if name in there]
         texts = pa.schema([(name, pa.string()) for name in kept])
         return pq.ParquetFile(file).read(columns=kept).select(kept).cast(texts)
-    except FileNotFoundError:
-        raise LocalError(f"{file}: there is no such file") from None
-    except (OSError, pa.ArrowException) as error:
-        raise refused(f"{file} cannot be read as a Parquet file", error) from None

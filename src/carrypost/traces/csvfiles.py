@@ -16,13 +16,13 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from carrypost.config.rules import nearest
 from carrypost.errors import LocalError
-from carrypost.log.files import refused
+from carrypost.log.files import refusing
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 
@@ -118,15 +118,10 @@ def has_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> AbstractContextManager[None]:
     """Raise a sentence for a file that cannot be read."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise LocalError(f"{path}: there is no such file") from None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise refused(f"{path} cannot be read", error) from None
+    of_packed = EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError
+    return refusing(f"{path} cannot be read", *of_packed, missing=f"{path}: there is no such file")
 
 
 def packing(path: Path) -> str:

@@ -41,12 +41,11 @@ from numpy.typing import NDArray
 from carrypost.arrays import Codes, Ints
 from carrypost.emu.engine.applications import Publication
 from carrypost.emu.engine.world import LEAVE, Stay, plan, run_attributes
-from carrypost.emu.inputs import Inputs, read_inputs
+from carrypost.emu.inputs import Inputs, read_inputs, wrong_line
 from carrypost.emu.population.delays import NEVER_US, SHIFT, SPREAD, WORD, Delays, Hops
 from carrypost.emu.scenario import Scenario
 from carrypost.errors import ConfigError
 from carrypost.model.times import MICROSECONDS
-from carrypost.traces.csvfiles import Line
 from carrypost.traces.encounters import Encounters
 
 
@@ -124,8 +123,8 @@ def _check_scripts(scenario: Scenario, inputs: Inputs) -> None:
     for index, script in inputs.scripts.items():
         for each in script:
             if each.recipients:
-                line = Line(str(scenario.path(scenario.workloads[index].file)), each.line)
-                raise line.error('recipients: population mode does not model them; mode = "faithful" does')
+                text = 'recipients: population mode does not model them; mode = "faithful" does'
+                raise wrong_line(scenario, index, each, text)
 
 
 def _known(columns: Encounters | None, nodes: tuple[str, ...], place: Mapping[str, int]) -> Encounters:

@@ -105,16 +105,13 @@ def named(scenario: Scenario, digests: dict[Path, str]) -> tuple[Named, ...]:
 
 
 def _named_files(key: str, name: str, path: Path, digests: dict[Path, str]) -> Named:
-    try:
+    names = f"{key} names {path}"
+    with refusing(f"{names}, which cannot be read", missing=f"{names}, and there is no such file"):
         folder = path.is_dir()
         files = _files_in(path) if folder else [path]
         for each in files:
             if each not in digests:
                 digests[each] = digest(each)
-    except FileNotFoundError:
-        raise LocalError(f"{key} names {path}, and there is no such file") from None
-    except OSError as error:
-        raise refused(f"{key} names {path}, which cannot be read", error) from None
     return Named(key, name, str(path), tuple(Part(str(each), digests[each]) for each in files), folder)
 
 
@@ -260,14 +257,11 @@ def combinations(document: Document, flat: Mapping[str, object]) -> Sequence[Com
         if twice := next((text for text, count in shown.items() if count > 1), None):
             raise document.error(f"{SWEEP}.{key}", f"{key} has the value {twice} twice, or two that have one name")
         lists[key] = values
-    return list(_combined(lists, named))
-
-
-def _combined(lists: Mapping[str, Sequence[Any]], named: Mapping[str, str]) -> Iterator[Combination]:
-    for values in product(*lists.values()):
-        overrides = dict(zip(lists, values, strict=True))
-        name = ", ".join(f"{named[key]}={value_text(value)}" for key, value in overrides.items())
-        yield Combination(name, overrides)
+    every = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
+    return [
+        Combination(", ".join(f"{named[key]}={value_text(value)}" for key, value in each.items()), each)
+        for each in every
+    ]
 
 
 def _named(keys: Mapping[str, object]) -> dict[str, str]:
