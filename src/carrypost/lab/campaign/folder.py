@@ -389,11 +389,7 @@ def _why(run: CampaignRun, state: State | None, place: CampaignFolder, sizes: di
 def write_tables(place: CampaignFolder, runs: Sequence[CampaignRun], unkept: Iterable[State] = ()) -> None:
     """Make the tables `runs` and `failures` of all states that are in the folder, and of those that are not."""
     order = {run.name: index for index, run in enumerate(runs)}
-    known = {run.name: run.set for run in runs}  # States of an earlier version do not have it.
-    found = {
-        state.run: msgspec.structs.replace(state, set=state.set or known.get(state.run, {}))
-        for state in (*place.states_there().values(), *unkept)
-    }
+    found = {state.run: state for state in (*place.states_there().values(), *unkept)}
     ordered = sorted(found.values(), key=lambda state: (order.get(state.run, len(order)), state.run))
     folders.write_arrow(_table(ordered, RUNS), place.root, RUNS)
     folders.write_arrow(_table([state for state in ordered if state.status == FAILED], FAILURES), place.root, FAILURES)

@@ -133,7 +133,7 @@ class Study:
         self.folder = folder
         self._tables: dict[str, pa.Table] = {}
         self._parts: dict[tuple[str, str], pa.Table] = {}
-        rows = _runs(folder).to_pylist()
+        rows = _table(folder, RUNS).to_pylist()
         self.failures: list[Row] = _table(folder, FAILURES).to_pylist() if (folder / FAILURES.name).is_dir() else []
         self.runs = tuple(_run(folder, row) for row in rows if row["status"] == DONE)
         there = {file.name for file in (folder / RECORDS.name).glob("*.parquet")}
@@ -233,16 +233,6 @@ def _table(folder: Path, table: Table) -> pa.Table:
     if not any((folder / table.name).rglob("*.parquet")):
         return table.arrow.empty_table()
     return folders.read_arrow(folder / table.name, table)
-
-
-def _runs(folder: Path) -> pa.Table:
-    """Return the table of runs; folders of earlier versions do not have its last column."""
-    earlier = Table(RUNS.name, RUNS.meaning, RUNS.columns[:-1])
-    found = _table(folder, earlier)
-    try:
-        return _table(folder, RUNS)
-    except LocalError:
-        return found.append_column(RUNS.arrow.field(len(RUNS.columns) - 1), pa.nulls(len(found), RUNS.arrow.types[-1]))
 
 
 def _run(folder: Path, row: Row) -> FinishedRun:
