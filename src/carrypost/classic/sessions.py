@@ -35,6 +35,7 @@ from carrypost.errors import (
     JMSException,
 )
 from carrypost.java_names import JavaNamed
+from carrypost.jms.context import Context
 from carrypost.jms.context_sessions import Openable
 from carrypost.jms.declarations import Temporary, TemporaryQueue
 from carrypost.jms.destinations import Destination, Queue, Topic, as_destination, named
@@ -44,7 +45,6 @@ from carrypost.jms.modes import SessionMode
 
 if TYPE_CHECKING:
     from carrypost.jms.consumer import Consumer
-    from carrypost.jms.context import Context
     from carrypost.jms.declarations import TemporaryTopic
 
 
@@ -184,12 +184,7 @@ class Session(JavaNamed):
         self, destination: Destination | str, message_selector: str | None = None, no_local: bool = False
     ) -> Openable[MessageConsumer]:
         """Return a consumer of a topic or a queue, to be awaited or entered by ``async with``; it lasts while open."""
-        context, found = self._use(), self._of_domain(as_destination(destination))
-        return self._opening(
-            MessageConsumer,
-            "create_consumer",
-            lambda: context.create_consumer(found, message_selector, no_local=no_local),
-        )
+        return self._consuming(MessageConsumer, "create_consumer", destination, message_selector, no_local=no_local)
 
     def create_durable_subscriber(
         self, topic: Topic | str, name: str, message_selector: str | None = None, no_local: bool = False
@@ -199,45 +194,45 @@ class Session(JavaNamed):
         It belongs to the connection's client id and has one consumer at a time. Opening it with another topic or
         selector creates it anew.
         """
-        given = (topic, named(name, _SUBSCRIPTION), message_selector)
-        return self._opening(
-            TopicSubscriber,
-            "create_durable_subscriber",
-            self._use("topic").create_durable_consumer,
-            *given,
-            no_local=no_local,
-        )
+        create, of = Context.create_durable_consumer, (topic, name, message_selector)
+        return self._subscribing(TopicSubscriber, create, of, "create_durable_subscriber", no_local=no_local)
 
     def create_durable_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None, no_local: bool = False
     ) -> Openable[MessageConsumer]:
         """Return a consumer of a durable subscription, as `create_durable_subscriber` does."""
-        given = (topic, named(name, _SUBSCRIPTION), message_selector)
-        return self._opening(
-            MessageConsumer,
-            "create_durable_consumer",
-            self._use("topic").create_durable_consumer,
-            *given,
-            no_local=no_local,
-        )
+        create, of = Context.create_durable_consumer, (topic, name, message_selector)
+        return self._subscribing(MessageConsumer, create, of, "create_durable_consumer", no_local=no_local)
 
     def create_shared_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None
     ) -> Openable[MessageConsumer]:
         """Return one of several consumers of a subscription, on this node: each message goes to one of them."""
-        given = (topic, named(name, _SUBSCRIPTION), message_selector)
-        return self._opening(
-            MessageConsumer, "create_shared_consumer", self._use("topic").create_shared_consumer, *given
-        )
+        create, of = Context.create_shared_consumer, (topic, name, message_selector)
+        return self._subscribing(MessageConsumer, create, of, "create_shared_consumer")
 
     def create_shared_durable_consumer(
         self, topic: Topic | str, name: str, message_selector: str | None = None
     ) -> Openable[MessageConsumer]:
         """Return one of several consumers of a durable subscription, on this node: each message goes to one of them."""
-        given = (topic, named(name, _SUBSCRIPTION), message_selector)
-        return self._opening(
-            MessageConsumer, "create_shared_durable_consumer", self._use("topic").create_shared_durable_consumer, *given
-        )
+        create, of = Context.create_shared_durable_consumer, (topic, name, message_selector)
+        return self._subscribing(MessageConsumer, create, of, "create_shared_durable_consumer")
+
+    def _consuming(
+        self, kind: type[C], call: str, destination: object, selector: str | None, **options: object
+    ) -> Openable[C]:
+        """Return a consumer without a subscription of its own, which is opened later."""
+        context, found = self._use(), self._of_domain(as_destination(destination))
+        return self._opening(kind, call, context.create_consumer, found, selector, **options)
+
+    def _subscribing(
+        self, kind: type[C], create: Callable[..., Openable[Consumer]], of: tuple[object, str, str | None], call: str,
+        **options: object,
+    ) -> Openable[C]:  # fmt: skip
+        """Return a consumer of a topic by name of a subscription and selector, which is opened later."""
+        topic, name, selector = of
+        subscription = named(name, _SUBSCRIPTION)
+        return self._opening(kind, call, create, self._use("topic"), topic, subscription, selector, **options)
 
     def _opening(
         self, kind: type[C], call: str, create: Callable[..., Openable[Consumer]], *given: object, **options: object
@@ -359,8 +354,7 @@ class QueueSession(Session):
 
     def create_receiver(self, queue: Queue | str, message_selector: str | None = None) -> Openable[QueueReceiver]:
         """Return a consumer of a queue, to be awaited or entered by ``async with``."""
-        context, found = self._use(), self._of_domain(as_destination(queue))
-        return self._opening(QueueReceiver, "create_receiver", lambda: context.create_consumer(found, message_selector))
+        return self._consuming(QueueReceiver, "create_receiver", queue, message_selector)
 
 
 class TopicSession(Session):
@@ -376,11 +370,7 @@ class TopicSession(Session):
         self, topic: Topic | str, message_selector: str | None = None, no_local: bool = False
     ) -> Openable[TopicSubscriber]:
         """Return a consumer of a topic, to be awaited or entered by ``async with``; it lasts while open."""
-        context, found = self._use(), self._of_domain(as_destination(topic))
-        return self._opening(
-            TopicSubscriber, "create_subscriber",
-            lambda: context.create_consumer(found, message_selector, no_local=no_local),
-        )  # fmt: skip
+        return self._consuming(TopicSubscriber, "create_subscriber", topic, message_selector, no_local=no_local)
 
 
 class Requestor(JavaNamed):
