@@ -21,7 +21,7 @@ import enum
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -71,29 +71,35 @@ def release() -> None:
 
 
 @contextmanager
+def handling(handlers: Mapping[signal.Signals, Callable[..., object]]) -> Iterator[None]:
+    """Handle signals so while the block lasts; only in the main thread, since Python delivers signals to no other."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def orderly() -> Iterator[None]:
     """While the block lasts signals are exceptions, so that what was begun is cleaned up.
 
     Ctrl-C is a `KeyboardInterrupt`, which some commands take as "show what you have"; the others end the process, as
     `SystemExit` with their code. The first of them counts: what cleans up is not disturbed by the next.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only.
-        return
-    before = {number: signal.getsignal(number) for number in heeded()}
+    numbers = heeded()
 
     def end(number: int, _frame: object) -> None:
-        for each in before:
+        for each in numbers:
             signal.signal(each, signal.SIG_IGN)
         sys.exit(exit_code(number))
 
-    for number in before:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else end)
-    try:
+    with handling({each: signal.default_int_handler if each == signal.SIGINT else end for each in numbers}):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Ending:
@@ -126,15 +132,8 @@ class Ending:
 def cancelling(task: asyncio.Task[Any]) -> Iterator[Ending]:
     """While the block lasts signals cancel a task, which cleans up and is not disturbed by further ones."""
     ending = Ending(task)
-    if threading.current_thread() is not threading.main_thread():
-        yield ending  # Python delivers signals to the main thread only.
-        return
-    before = {number: signal.signal(number, ending.heed) for number in heeded()}
-    try:
+    with handling(dict.fromkeys(heeded(), ending.heed)):
         yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class Exit(enum.IntEnum):

@@ -21,8 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import typer
 
-from carrypost.cli import _message_options, _output
-from carrypost.cli._exit import Exit
+from carrypost.cli import _exit, _message_options, _output
 from carrypost.cli._joining import Joined, explained
 from carrypost.cli.console.words import PROMPT, Actions, Line, parse
 from carrypost.errors import CarrypostError, IllegalStateException, LocalError
@@ -124,7 +123,9 @@ class Console:
 
     async def run(self) -> int:
         """Carry out lines until there are no more; returns the exit code."""
-        with contextlib.nullcontext() if self._script else self._heeding_ctrl_c():
+        loop = asyncio.get_running_loop()
+        handlers = {} if self._script else {signal.SIGINT: lambda *_: loop.call_soon_threadsafe(self._end_work)}
+        with _exit.handling(handlers):
             try:
                 async for line in self._lines():
                     await self._perform(line)
@@ -132,7 +133,7 @@ class Console:
                     await self._guard(self._actions.finish())
             finally:
                 await self._actions.close()
-        return self._actions.exit_code if self._script else Exit.DONE
+        return self._actions.exit_code if self._script else _exit.Exit.DONE
 
     async def _lines(self) -> AsyncIterator[Line]:
         """Yield lines until there are no more, or one says that it is the last."""
@@ -194,20 +195,10 @@ class Console:
             raise _Interrupted
         return task.result()
 
-    @contextlib.contextmanager
-    def _heeding_ctrl_c(self) -> Iterator[None]:
-        """Let Ctrl-C end what is being done, and not the console, while the block lasts."""
-        loop = asyncio.get_running_loop()
-
-        def end() -> None:
-            if self._working is not None:
-                self._working.cancel()
-
-        before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(end))
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def _end_work(self) -> None:
+        """End what is being done, by Ctrl-C, and not the console."""
+        if self._working is not None:
+            self._working.cancel()
 
 
 async def run(joined: Joined) -> int:
