@@ -41,6 +41,7 @@ from carrypost.lab.spark.session import session
 from carrypost.mobility.feed import RouteTypes
 from carrypost.mobility.gtfs import Gtfs, Vehicle
 from carrypost.model.times import MICROSECONDS
+from carrypost.printing import many
 from carrypost.traces.csvfiles import Line, has_content, read_text
 from carrypost.traces.encounters import read_columns
 from carrypost.traces.formats import Options
@@ -353,10 +354,10 @@ def _remarks(request: IngestRequest, found: Ingested) -> list[str]:
         remarks += [*found.warnings, f"moves faster than {SPEED_MAX_M_PER_S:.0f} m/s, in all: {fast:,}"]
     if count := counts.get("one_way_contacts"):
         seconds = counts["one_way_s"]
-        remarks.append(f"left out: {_many(count)} one way only, {seconds:,} s with one direction only")
+        remarks.append(f"left out: {many(count, 'contact')} one way only, {seconds:,} s with one direction only")
     for name, text in _COUNTED.items():
         if count := counts.get(name):
-            remarks.append(text.format(count=count, contacts=_many(count)))
+            remarks.append(text.format(count=count, contacts=many(count, "contact")))
     if counts.get("empty_contacts") and request.name == "imote":
         remarks[-1] += "; to extend sightings: --interval-s"
     return remarks
@@ -385,7 +386,3 @@ def _wide(found: Ingested) -> list[str]:
     lat, lon = found.options.origin
     span = f"places span {north:.1f} degrees of latitude and {east:.1f} of longitude"
     return [f"{span}: distances far from the middle ({lat:.2f}, {lon:.2f}) are off; are some of the places wrong?"]
-
-
-def _many(count: int) -> str:
-    return f"{count:,} contact{'' if count == 1 else 's'}"

@@ -29,7 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from ctypes.util import find_library
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,7 +130,7 @@ def connected(conf: SparkConf, scratch: Path, log: IO[bytes]) -> Iterator[Any]:
             if process.poll() is not None:
                 raise LabError("Java ended before Spark was ready")
             time.sleep(_LOOK_S)
-        with _environment(_read(address)):
+        with setting(_read(address)):
             gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
         yield gateway
         with contextlib.suppress(Exception):  # The JVM may be gone, killed or out of memory.
@@ -185,13 +185,15 @@ def _read(address: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def setting(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of the environment while the block lasts; afterwards it is as it was."""
+    before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in variables:
-            del os.environ[name]
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 SCHEMES = ("hdfs", "viewfs")
@@ -203,23 +205,17 @@ _OPTIONS = "-Xrs"
 _HADOOP_ANSWER_S = 60.0
 
 
-@contextmanager
-def ready() -> Iterator[None]:
-    """Let the environment name Java and Hadoop's classes while the block lasts; refuse if anything is missing."""
+def ready() -> contextlib.AbstractContextManager[None]:
+    """Let the environment name Java and Hadoop's classes while a block lasts; refuse if anything is missing."""
     before = dict(os.environ)
     _check_library(before)
-    os.environ |= {
-        "JAVA_HOME": str(_java(before)),
-        "CLASSPATH": before.get("CLASSPATH") or _classes(before),
-        "LIBHDFS_OPTS": before.get("LIBHDFS_OPTS", _OPTIONS),
-    }
-    try:
-        yield
-    finally:
-        for name in ("JAVA_HOME", "CLASSPATH", "LIBHDFS_OPTS"):
-            os.environ.pop(name)
-            if name in before:
-                os.environ[name] = before[name]
+    return setting(
+        {
+            "JAVA_HOME": str(_java(before)),
+            "CLASSPATH": before.get("CLASSPATH") or _classes(before),
+            "LIBHDFS_OPTS": before.get("LIBHDFS_OPTS", _OPTIONS),
+        }
+    )
 
 
 def _check_library(environment: Mapping[str, str]) -> None:

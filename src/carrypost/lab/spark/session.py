@@ -39,7 +39,7 @@ import psutil
 import carrypost
 from carrypost.config.rules import DAY_S
 from carrypost.errors import CarrypostError, LabError, LocalError
-from carrypost.lab.spark.java import connected, java_home
+from carrypost.lab.spark.java import connected, java_home, setting
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -371,8 +371,7 @@ def _submitted(options: SparkOptions) -> Iterator[SparkSession]:
             spark.stop()
 
 
-@contextlib.contextmanager
-def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
+def _environment(options: SparkOptions, scratch: Path) -> contextlib.AbstractContextManager[None]:
     """Set the environment that Spark and its executors need; afterwards it is as it was."""
     changes = {
         "JAVA_HOME": str(java_home(scratch)),
@@ -386,13 +385,7 @@ def _environment(options: SparkOptions, scratch: Path) -> Iterator[None]:
         changes["SPARK_LOCAL_IP"] = "127.0.0.1"
     if options.master.startswith("local-cluster"):
         changes["SPARK_HOME"] = str(_home(scratch))
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return setting(changes)
 
 
 @contextlib.contextmanager
