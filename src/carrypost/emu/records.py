@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from carrypost import __version__
@@ -95,6 +96,18 @@ def check_columns(path: Path, there: Sequence[str]) -> None:
     if missing := [each.name for each in SCHEMA if each.name not in there]:
         known = ", ".join(each.name for each in SCHEMA)
         raise LocalError(f"{path} cannot be read as a record: it has no column {missing[0]!r}; a record has {known}")
+
+
+def texts_in(file: pq.ParquetFile, column: str) -> list[str]:
+    """Return the texts of a column of a Parquet file, each once; of most groups of rows its statistics tell."""
+    place, found = file.schema_arrow.get_field_index(column), dict[str, None]()
+    for group in range(file.num_row_groups):
+        known = file.metadata.row_group(group).column(place).statistics
+        if known is not None and known.has_min_max and known.min == known.max:
+            found[known.min] = None
+        else:
+            found |= dict.fromkeys(pc.unique(file.read_row_group(group, [column])[column]).to_pylist())
+    return list(found)
 
 
 def _read_lines(path: Path) -> pa.Table:

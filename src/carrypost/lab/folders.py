@@ -35,11 +35,11 @@ from urllib.parse import parse_qs, quote, urlsplit
 from urllib.request import url2pathname
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 
 import carrypost
+from carrypost.emu import records
 from carrypost.errors import LocalError
 from carrypost.lab.schemas import Table
 from carrypost.lab.spark import java
@@ -530,14 +530,6 @@ def manifest(folder: Folder) -> dict[str, Any]:
 
 
 def texts_in(file: Folder, column: str) -> list[str]:
-    """Return the texts of a column of a Parquet file, each once; of most groups of rows its statistics tell."""
+    """Return the texts of a column of a Parquet file, each once."""
     with readable(file) as content:
-        read = pq.ParquetFile(content, read_dictionary=[column])
-        place, found = read.schema_arrow.get_field_index(column), dict[str, None]()
-        for group in range(read.num_row_groups):
-            statistics = read.metadata.row_group(group).column(place).statistics
-            if statistics is not None and statistics.has_min_max and statistics.min == statistics.max:
-                found[statistics.min] = None
-            else:
-                found |= dict.fromkeys(pc.unique(read.read_row_group(group, [column])[column]).to_pylist())
-    return list(found)
+        return records.texts_in(pq.ParquetFile(content, read_dictionary=[column]), column)

@@ -28,11 +28,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from carrypost.arrays import Codes, Flags, Floats, Ints
-from carrypost.emu.records import ENCODED_SCHEMA, check_columns, encoded_column, reading
+from carrypost.emu.records import ENCODED_SCHEMA, check_columns, encoded_column, reading, texts_in
 from carrypost.emu.rows import KIND, MISSING, Log, encoded
 from carrypost.errors import FileError
 from carrypost.log.files import refusing
 from carrypost.log.record import SCHEMA, Kind, Line
+from carrypost.traces.formats.lines import numbers
 from carrypost.web.server import NotFoundError
 
 TEXTS = tuple(column.name for column in SCHEMA if column.type == "string")
@@ -158,7 +159,8 @@ def parquet(path: Path) -> list[Source]:
         if not file.metadata.num_rows:
             raise FileError("it is empty")
     groups = list(_groups(path, file))
-    names = _runs(path, file)
+    with reading(path):
+        names = list(map(str, texts_in(file, "run")))
     in_order = all(one.end <= two.start for one, two in pairwise(groups))
     if len(names) == 1 and in_order and all(-_T_MAX < group.start <= group.end < _T_MAX for group in groups):
         return [ParquetSource(path, names[0], file, groups)]
@@ -172,20 +174,6 @@ def in_memory(path: Path) -> list[Source]:
         run = table["run"].cast(pa.string())
         names = run.unique().to_pylist()
         return [TableSource(path, name or "", table.filter(pc.equal(run, name))) for name in names]
-
-
-def _runs(path: Path, file: pq.ParquetFile) -> list[str]:
-    """Return the names of the runs: from statistics, else from the column."""
-    at, found = file.schema_arrow.names.index("run"), dict[str, None]()
-    for number in range(file.metadata.num_row_groups):
-        known = file.metadata.row_group(number).column(at).statistics
-        if known is not None and known.has_min_max and known.min == known.max:
-            found[str(known.min)] = None
-            continue
-        with reading(path):
-            column = file.read_row_group(number, columns=["run"])["run"]
-        found |= dict.fromkeys(str(each) for each in column.cast(pa.string()).unique().to_pylist())
-    return list(found)
 
 
 def _groups(path: Path, file: pq.ParquetFile) -> Iterator[Group]:
@@ -624,10 +612,7 @@ def _until_next(key: Ints, t: Floats) -> tuple[Floats, Ints]:
 
 def _numbers(texts: pa.Array) -> Floats:
     """Return texts as numbers; infinite where they are none."""
-    try:
-        found: Floats = pc.cast(texts, pa.float64()).fill_null(math.inf).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        found = np.array([number(each.as_py(), math.inf) for each in texts])
+    found = numbers(texts)
     return np.where(np.isnan(found), math.inf, found)
 
 
