@@ -201,10 +201,11 @@ class Summary:
 
     def text(self) -> str:
         """Return the figures for people, one to a line."""
+        mean_contact = f"{self.contact_s / self.contacts:,.1f} s on average" if self.contacts else "none recorded"
         lines = [
             ("lasted", self._lasted()),
             ("nodes", f"{self.nodes:,}"),
-            ("contacts", f"{self.contacts:,}, {self._mean_contact()}"),
+            ("contacts", f"{self.contacts:,}, {mean_contact}"),
             ("published", f"{self.published:,}"),
             ("received", f"{self.received:,}{self._shares()}"),
             ("delivered", f"{self.delivered:,} to others, {self.delivered_own:,} to their authors"),
@@ -233,9 +234,6 @@ class Summary:
         if self.partial:
             return f"{self.until_s:,.3f} s of {self.duration_s:,.3f} s: PARTIAL, the run was interrupted"
         return f"{self.duration_s:,.3f} s"
-
-    def _mean_contact(self) -> str:
-        return f"{self.contact_s / self.contacts:,.1f} s on average" if self.contacts else "none recorded"
 
     def _shares(self) -> str:
         if self.bound is None:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from carrypost.chance import stream
 from carrypost.config.rules import number, numbers, table, texts, whole
 from carrypost.errors import ConfigError
+from carrypost.mobility.paths import check_order
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.contacts import Contact, DrawnContacts, Presence
 
@@ -142,12 +143,9 @@ class Campus:
     of a day, but for absences that are longer than this."""
 
     def __post_init__(self) -> None:
-        for high, low in {
-            "same_off_s": "gap_min_s", "near_off_s": "gap_min_s", "meeting_last_h": "meeting_first_h",
-        }.items():  # fmt: skip
-            least, most = getattr(self, low), getattr(self, high)
-            if least > most:
-                raise ConfigError(f"contacts.{high} must be at least {least:g}, which is {low}, not {most:g}")
+        check_order(self, "gap_min_s", "same_off_s", "contacts")
+        check_order(self, "gap_min_s", "near_off_s", "contacts")
+        check_order(self, "meeting_first_h", "meeting_last_h", "contacts")
         if self.meetings and self.meeting_people > self.people:
             raise ConfigError(
                 f"contacts.meeting_people must be at most {self.people}, which is people, not {self.meeting_people}"

@@ -24,11 +24,11 @@ def names(count: int) -> list[str]:
     return [f"n{number:0{_DIGITS}}" for number in range(1, count + 1)]
 
 
-def check_order(model: object, low: str, high: str) -> None:
-    """Refuse settings of a model whose minimum is above the maximum."""
+def check_order(model: object, low: str, high: str, table: str = "mobility") -> None:
+    """Refuse settings of a model, which stand in this table, whose minimum is above the maximum."""
     least, most = getattr(model, low), getattr(model, high)
     if least > most:
-        raise ConfigError(f"mobility.{high} must be at least {least:g}, which is {low}, not {most:g}")
+        raise ConfigError(f"{table}.{high} must be at least {least:g}, which is {low}, not {most:g}")
 
 
 def throughout(paths: Mapping[str, Sequence[Sample]]) -> Movement:

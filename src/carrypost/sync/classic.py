@@ -223,10 +223,6 @@ _KINDS: dict[type[sessions.Session], type[Session]] = {
 }
 
 
-def _as_session(made: sessions.Session) -> Session:
-    return _KINDS[type(made)](made)
-
-
 # --- connections -------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +250,7 @@ class Connection(Blocking[connections.Connection]):
     set_client_id = blocking(connections.Connection.set_client_id)
     meta_data = reading(connections.Connection.meta_data)
     exception_listener = reading(connections.Connection.exception_listener)
-    create_session = blocking(connections.Connection.create_session, _as_session, close)
+    create_session = blocking(connections.Connection.create_session, lambda made: _KINDS[type(made)](made), close)
     start = blocking(connections.Connection.start)
     stop = blocking(connections.Connection.stop)
     close = blocking(connections.Connection.close)

@@ -233,7 +233,7 @@ class Picture:
         """Begin a scene, which is about these messages."""
         self._title, self._messages = title, messages
         self._known.update(messages)
-        self._print_later(time.time(), Text(f"\n{title}\n", "bold") + Text(about, "not bold"))
+        self._lines.append((time.time(), Text(f"\n{title}\n", "bold") + Text(about, "not bold")))
         await self.pause(3.0)
 
     async def direct(self, what: str) -> None:
@@ -279,13 +279,9 @@ class Picture:
             self._note(row["t"], node, what)
 
     def _note(self, t_s: float, who: str, what: Text) -> None:
-        """Have a line printed with its time and its subject."""
+        """Have a line printed, with its time and its subject, once all that happened before is."""
         passed = Text(f"{max(0.0, t_s - self._began_s):5.1f} s  ", "dim")
-        self._print_later(t_s, passed + Text(f"{who:<6}", "bold") + what)
-
-    def _print_later(self, t_s: float, what: Text) -> None:
-        """Have a line printed once all that happened before is."""
-        self._lines.append((t_s, what))
+        self._lines.append((t_s, passed + Text(f"{who:<6}", "bold") + what))
 
     def _release(self, until_s: float) -> None:
         """Print the lines up to a time, in order."""

@@ -164,7 +164,9 @@ def _published(
     publications = [(index, each) for index, workload in enumerate(scenario.workloads) if workload.kind == "broadcast"
             for each in _broadcasts(scenario, index, stays, nodes)]  # fmt: skip
     publications += [(index, each) for index, script in inputs.scripts.items() for each in script
-             if each.t_us < scenario.duration_us and _is_there(each, there)]  # fmt: skip
+             if each.t_us < scenario.duration_us
+            # Where a fault has stopped the node, its application cannot publish.
+            and any(start_us <= each.t_us < end_us for start_us, end_us in there.get(each.node, ()))]  # fmt: skip
     publications.sort(key=lambda row: (row[1].t_us, row[1].node, row[0]))
     sent: Counter[str] = Counter()
     names: list[str] = []
@@ -194,11 +196,6 @@ def _broadcasts(scenario: Scenario, index: int, stays: Stays, nodes: Sequence[st
     for node, start_us, end_us in columns:
         for t_us in range(start_us + first_us, end_us, period_us):
             yield Publication(t_us, nodes[node], "", workload.sizes[0], lifetime_us)
-
-
-def _is_there(each: Publication, there: Mapping[str, Sequence[tuple[int, int]]]) -> bool:
-    """Return False if a fault has stopped the node: then its application cannot publish."""
-    return any(start_us <= each.t_us < end_us for start_us, end_us in there.get(each.node, ()))
 
 
 def check_sizes(messages: Messages, size_max: int | None) -> None:

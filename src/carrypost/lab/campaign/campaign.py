@@ -275,14 +275,12 @@ class Campaign:
         unkept = {state.run: state for state in self.ended if not state.kept}
         there = [unkept.get(run.name) or known.get(run.stem) for run in self.grid.runs]
         mine = [state for run, state in zip(self.grid.runs, there, strict=True) if state and state.run == run.name]
+        done = [state for state in mine if state.status == DONE]
         return Found(
-            [state for state in mine if state.status == DONE and self._holds(state)],
+            [state for state in done if state.run not in self.plan.todo or state.token == self.token],
             [state for state in mine if state.status == FAILED],
             sum(state.token == self.token for state in mine),
         )
-
-    def _holds(self, state: State) -> bool:
-        return state.run not in self.plan.todo or state.token == self.token
 
 
 def _plain(overrides: dict[str, object]) -> dict[str, object]:

@@ -75,12 +75,6 @@ def locked(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def remove_lock(folder: Path) -> None:
-    """Remove the file of a lock that is held: its folder is to go, too."""
-    with suppress(OSError):
-        (folder / _LOCK_FILE).unlink()
-
-
 def holder(folder: Path) -> Holder | None:
     """Return the holder of the lock, by its file."""
     try:
@@ -246,7 +240,8 @@ class CampaignFolder:
 
     def unlock(self) -> None:
         """Remove the file of the lock, which is held: its folder is to go, too."""
-        remove_lock(self.states)
+        with suppress(OSError):
+            (self.states / _LOCK_FILE).unlink()
 
     def holder(self) -> Holder | None:
         """Return the holder of the lock."""

@@ -127,12 +127,8 @@ def _recipe(name: str, of: Mapping[str, Any], others: Mapping[str, Mapping[str, 
     return msgspec.convert({**keys, "name": name, "settings": settings, "quick": quick}, Recipe)
 
 
-def _recipes() -> dict[str, Recipe]:
-    found = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
-    return {name: _recipe(name, of, found) for name, of in found.items()}
-
-
-RECIPES = _recipes()
+_WRITTEN = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
+RECIPES = {name: _recipe(name, of, _WRITTEN) for name, of in _WRITTEN.items()}
 
 
 CAMPAIGN = "campaign.toml"

@@ -282,7 +282,8 @@ class OneFigures(Fields):
         received = _of(rows, rows.of(Kind.RECEIVE), has_recipients)
         received = received[~rows.is_detail(received, AGAIN)]
         mine = has_recipients[copies.message] & ~copies.own & (copies.delivered >= 0)
-        left = _dropped(rows, _of(rows, rows.of(Kind.DROP), has_recipients), copies.delivered[mine])
+        drops = _of(rows, rows.of(Kind.DROP), has_recipients)
+        left = drops[~np.isin(_pair(rows, drops), _pair(rows, copies.delivered[mine]))]  # Not where it was delivered.
         held = _held_us(rows, left)
         counts = held >= 0  # Only some pieces of the others had arrived.
         removed = np.isin(rows.texts("detail", left).to_numpy(zero_copy_only=False), _REMOVED)
@@ -338,11 +339,6 @@ def _of(rows: Log, at: Ints, messages: Flags) -> Ints:
 def _pair(rows: Log, at: Ints) -> Ints:
     """Return node and message of rows as one number."""
     return rows.node[at].astype(np.int64) * (len(rows.names("message")) + 1) + rows.message[at]
-
-
-def _dropped(rows: Log, at: Ints, deliveries: Ints) -> Ints:
-    """Return those of these ends of copies that are not at a recipient which was given the message."""
-    return at[~np.isin(_pair(rows, at), _pair(rows, deliveries))]
 
 
 def _held_us(rows: Log, left: Ints) -> Ints:

@@ -149,19 +149,11 @@ def delay_distributions(study: Study, all_series: Sequence[Series], paper: Exper
     delays = _cdf(study, all_series, _Cut(families.TDELAY, cut_s, _MINUTE, "transmission delay (min)"), paper)
     waits = _cdf(study, all_series, _Cut(families.LTCY, paper.ltcy_cut_s, 1.0, "co-delivery latency (s)"), paper)
     halves = [("transmission delays", delays), ("co-delivery latencies", waits)]
-    longer, alike = _longer(study, all_series, cut_s), _all_alike(study, all_series)
-    return Distributions(halves, _quoted(study, all_series, paper), cut_s, longer, alike)
-
-
-def _longer(study: Study, all_series: Sequence[Series], cut_s: float) -> bool:
-    """Return True if some delay is beyond the axis."""
     most = (study.row(families.DELAY_SPREAD, each.first, metric=families.TDELAY).get("max_s") for each in all_series)
-    return any(each is not None and each > cut_s for each in most)
-
-
-def _all_alike(study: Study, all_series: Sequence[Series]) -> bool:
+    longer = any(each is not None and each > cut_s for each in most)
     parts = [waited(study, each.first) or 0.0 for each in all_series]
-    return len(parts) > 1 and max(parts) < 0.005  # noqa: PLR2004 - a line's width
+    alike = len(parts) > 1 and max(parts) < 0.005  # noqa: PLR2004 - a line's width
+    return Distributions(halves, _quoted(study, all_series, paper), cut_s, longer, alike)
 
 
 class _Cut(NamedTuple):

@@ -243,12 +243,13 @@ _SAME_HOPS = 0.1
 def balance_section(study: Study, all_series: Sequence[Series], figures: Figures) -> Markup:
     """Return everything about this experiment."""
     found = _by_load(study, all_series)
+    compared, claims = _compared(found), [*_load_claims(study, found), *_path_claims(study, found)]
     return figures.filled(
         "balance",
-        verdict=papers.of_claims(_balance_claims(study, found), all_series, WHOLE_S),
+        verdict=papers.of_claims(claims, all_series, WHOLE_S),
         values=_balance_values(study, found),
-        maxima=_maxima(study, _compared(found)),
-        paths=_paths(study, _compared(found)),
+        maxima=_by_mean(_points(study, compared, maxima), Axis("highest load"), "Figure 13", "brokers"),
+        paths=_paths(study, compared),
         **origins.of_paper(study, all_series, "balance"),
     )
 
@@ -292,11 +293,6 @@ def _loads(study: Study, series: Series) -> list[dict[str, Floats]]:
 def maxima(study: Study, series: Series) -> list[float]:
     """Return, by seed, the highest load of a broker after the first minute."""
     return [float(each["max"].max()) for each in _loads(study, series) if len(each["max"])]
-
-
-def _balance_claims(study: Study, found: Mapping[str, Mapping[int, Series]]) -> list[Claim]:
-    """Return the statements of the paper's text."""
-    return [*_load_claims(study, found), *_path_claims(study, found)]
 
 
 def _means(study: Study, of: Mapping[int, Series], by: Callable[[Study, Series], list[float]]) -> dict[int, float]:
@@ -384,10 +380,6 @@ def _compared(found: Mapping[str, Mapping[int, Series]]) -> dict[str, dict[int, 
     """Return the same series with the seeds that all of them have."""
     every = matched_by({(name, percent): each for name, of in found.items() for percent, each in of.items()})
     return {name: {percent: every[name, percent] for percent in of} for name, of in found.items()}
-
-
-def _maxima(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Picture | None:
-    return _by_mean(_points(study, found, maxima), Axis("highest load"), "Figure 13", "brokers")
 
 
 def _paths(study: Study, found: Mapping[str, Mapping[int, Series]]) -> Picture | None:
