@@ -16,7 +16,7 @@ from typing import Final
 from benchmarks._processes import BenchmarkError
 
 from carrypost.chance import stream
-from carrypost.mobility.paths import names
+from carrypost.mobility import names
 from carrypost.model.descriptor import Ordering
 
 SHIPPED: Final = Path(__file__).resolve().parents[1] / "scenarios"

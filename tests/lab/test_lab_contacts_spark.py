@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from carrypost.cli.app import run
 from carrypost.lab import folders
-from carrypost.lab.contacts import extract
+from carrypost.lab.contacts import TABLES
 from carrypost.lab.contacts.search import found_here
 from carrypost.lab.contacts.spark import found
 from carrypost.lab.metrics import families
@@ -109,7 +109,7 @@ def test_the_command_gives_the_same_files_of_both_engines_and_statistics(spark: 
         assert row == pytest.approx({"run": scenario, **each})
     activity = folders.read_arrow(tmp_path / "spark" / "statistics", families.ACTIVITY_SUMMARY).to_pylist()
     assert {row["run"]: row["nodes"] for row in activity} == {"one": 20, "two": 25}
-    for table in extract.TABLES:
+    for table in TABLES:
         here, there = (folders.read_arrow(tmp_path / name / "statistics", table) for name in ("local", "spark"))
         assert here.num_rows > 0
         assert here.equals(there)

@@ -16,7 +16,7 @@ from carrypost.cli.app import run as command
 from carrypost.errors import LabError
 from carrypost.lab import folders
 from carrypost.lab.campaign.grid import load
-from carrypost.lab.contacts import extract
+from carrypost.lab.contacts import TABLES
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.schemas import FAILURES
 
@@ -57,7 +57,7 @@ def test_from_a_trace_to_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "report results --out report.html",
     ):
         assert command(["lab", *order.split(), "--engine", "local"]) == 0, order
-    for table in extract.TABLES:
+    for table in TABLES:
         assert folders.read_arrow(Path("walk/statistics"), table).num_rows > 0
     for table in FAMILIES:
         assert folders.read_arrow(Path("results/metrics"), table).schema.equals(table.arrow)

@@ -30,7 +30,7 @@ from carrypost.emu import Scenario
 from carrypost.errors import LocalError, RunningError
 from carrypost.lab import folders
 from carrypost.lab.campaign.folder import CampaignObjects
-from carrypost.lab.contacts.extract import STATISTICS, TABLES
+from carrypost.lab.contacts import STATISTICS, TABLES
 from carrypost.lab.folders import Folder, ObjectFolder, folder_of
 from carrypost.lab.metrics import FAMILIES
 from carrypost.lab.metrics.families import DELAY_SPREAD, PROCESSING, TIMELINE

@@ -12,7 +12,7 @@ from carrypost import CarrypostError, __version__
 from carrypost.cli import circles, emu, keys, lab, messages, modulators, node, source_tree, web
 from carrypost.cli._exit import Exit, check_texts, report
 from carrypost.cli._options import Commands, option
-from carrypost.cli.demo.command import demo
+from carrypost.cli.demo import demo
 from carrypost.cli.lab.results import reproduce
 from carrypost.extensions import BUILD
 from carrypost.log.files import FULL, refused

@@ -186,7 +186,7 @@ def console(at: NewNode) -> None:
 
     * `echo "pub -t ChatRoom1 -p Hello -ssl language=English" | carrypost console`
     """
-    from carrypost.cli.console.console import run  # noqa: PLC0415 - keeps --help quick
+    from carrypost.cli.console import run  # noqa: PLC0415 - keeps --help quick
 
     options.run(at, run)
 

@@ -22,7 +22,7 @@ from carrypost.emu.scenario import CHANNEL, MOBILITY, Channel, Group, Scenario, 
 from carrypost.emu.scenario_tables import DIRECT, FROM_CONTACTS, RANDOM
 from carrypost.errors import ConfigError, LocalError
 from carrypost.log.files import refusing
-from carrypost.mobility.paths import names as counted
+from carrypost.mobility import names as counted
 from carrypost.model.times import MICROSECONDS
 from carrypost.security.identity import Identity
 from carrypost.traces.contacts import Contact, Presence, read_presences

@@ -28,7 +28,7 @@ from carrypost.chance import stream
 from carrypost.config import DAY_S, HOUR_S, UNBOUNDED
 from carrypost.config.rules import number, rows, table, text, texts, whole, wholes
 from carrypost.errors import ConfigError
-from carrypost.mobility.paths import Sample, clock_s, presences
+from carrypost.mobility import Sample, clock_s, presences
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.contacts import Presence
 from carrypost.traces.tracks import Movement, Tracks

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from carrypost.chance import stream
 from carrypost.config.rules import number, numbers, table, texts, whole
 from carrypost.errors import ConfigError
-from carrypost.mobility.paths import check_order
+from carrypost.mobility import check_order
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.contacts import Contact, DrawnContacts, Presence
 

@@ -22,7 +22,7 @@ from bisect import bisect_right
 from carrypost.chance import stream
 from carrypost.config.rules import number, table, whole
 from carrypost.errors import ConfigError
-from carrypost.mobility.paths import Sample, check_order, cut, names, throughout
+from carrypost.mobility import Sample, check_order, cut, names, throughout
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.tracks import Movement
 

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from carrypost.errors import ConfigError, LocalError
 from carrypost.log.files import refused
-from carrypost.mobility.paths import clock_s
+from carrypost.mobility import clock_s
 from carrypost.traces.csvfiles import CsvRow, Line, read_text, rows
 
 _KINDS: dict[str, tuple[range, ...]] = {

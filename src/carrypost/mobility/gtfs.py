@@ -43,8 +43,8 @@ from carrypost.arrays import Floats
 from carrypost.config import DAY_S
 from carrypost.config.rules import number, table, text, texts
 from carrypost.errors import ConfigError
+from carrypost.mobility import Sample, clock_s, presences, since
 from carrypost.mobility.feed import Feed, RouteTypes, Shape, StopTime, Trip
-from carrypost.mobility.paths import Sample, clock_s, presences, since
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.contacts import Presence
 from carrypost.traces.formats.assembly import EARTH_M

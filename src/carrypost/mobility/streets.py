@@ -25,7 +25,7 @@ from carrypost.chance import stream
 from carrypost.config import DAY_S
 from carrypost.config.rules import number, numbers, table
 from carrypost.errors import ConfigError
-from carrypost.mobility.paths import Sample, cut, names
+from carrypost.mobility import Sample, cut, names
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.contacts import Presence
 from carrypost.traces.tracks import Movement, Tracks

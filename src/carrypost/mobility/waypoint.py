@@ -15,7 +15,7 @@ from carrypost.chance import stream
 from carrypost.config import DAY_S
 from carrypost.config.rules import number, table, whole
 from carrypost.errors import ConfigError
-from carrypost.mobility.paths import Sample, check_order, cut, names, throughout
+from carrypost.mobility import Sample, check_order, cut, names, throughout
 from carrypost.model.times import MICROSECONDS
 from carrypost.traces.tracks import Movement
 

@@ -276,7 +276,7 @@ def contacts(
     """
     options = engine.needed("lab contacts")
     from carrypost.lab import engines  # noqa: PLC0415
-    from carrypost.lab.contacts.extract import Wanted, extract, samples  # noqa: PLC0415
+    from carrypost.lab.contacts import Wanted, extract, samples  # noqa: PLC0415
     from carrypost.lab.contacts.search import SAMPLES_HERE_MAX  # noqa: PLC0415
     from carrypost.lab.folders import folder_of  # noqa: PLC0415
     from carrypost.traces.encounters import Rules  # noqa: PLC0415 - needed by this command only

@@ -59,7 +59,7 @@ from carrypost.emu.scenario import MOBILITY, Scenario
 from carrypost.errors import ConfigError, FileError, LocalError
 from carrypost.lab.schemas import CONTACTS, POSITIONS
 from carrypost.log.files import digest, read_text, refused, refusing
-from carrypost.mobility.paths import names as counted
+from carrypost.mobility import names as counted
 from carrypost.traces.contact_tables import parquet_files
 from carrypost.traces.contacts import read_meetings, read_presences
 
