@@ -14,10 +14,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn
 
 from carrypost.classic.connections import QueueConnection, TopicConnection
-from carrypost.classic.parts import Milliseconds
+from carrypost.classic.parts import Closing, Milliseconds
 from carrypost.classic.sessions import not_offered
 from carrypost.config.rules import nearest
 from carrypost.errors import (
@@ -133,7 +133,7 @@ _CREDENTIALS = frozenset({"java.naming.security.principal", "java.naming.securit
 _KINDS = ("queue.", "topic.")
 
 
-class InitialContext(NamingContext):
+class InitialContext(Closing, NamingContext):
     """The names of a device, and those that a mapping or a properties file adds.
 
     `environment` may have ``java.naming.provider.url``, a settings file, the folder of a node or ``unix:PATH``;
@@ -208,12 +208,6 @@ class InitialContext(NamingContext):
         async with self._opening:
             if self._opened is not None:
                 await self._opened.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def _provider(self) -> Provider:
         async with self._opening:

@@ -85,7 +85,21 @@ class PartOwner(Protocol):
         """Return a destination that a session of this domain may use; raises `InvalidDestinationException`."""
 
 
-class Part(JavaNamed):
+class Closing(JavaNamed):
+    """An object that is closed at the end of an ``async with`` block."""
+
+    async def close(self) -> None:
+        """Close it."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Part(Closing):
     """A part of a session that can be closed."""
 
     _called = "object"
@@ -99,12 +113,6 @@ class Part(JavaNamed):
             raise IllegalStateException(f"this {self._called} is closed: create another in its session")
         self._session._check()
         return self._session
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Close it, and only it. Idempotent."""

@@ -13,9 +13,10 @@ import threading
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Protocol, TypeVar
 
 from carrypost.classic.parts import (
+    Closing,
     MessageConsumer,
     MessageProducer,
     Milliseconds,
@@ -34,7 +35,6 @@ from carrypost.errors import (
     InvalidDestinationException,
     JMSException,
 )
-from carrypost.java_names import JavaNamed
 from carrypost.jms.context import Context
 from carrypost.jms.context_sessions import Openable
 from carrypost.jms.declarations import Temporary, TemporaryQueue
@@ -68,7 +68,7 @@ def not_offered(what: str) -> JMSException:
     )
 
 
-class Session(JavaNamed):
+class Session(Closing):
     """A session of a connection; made by `Connection.create_session`, and used by one task at a time."""
 
     SESSION_TRANSACTED: ClassVar[SessionMode] = SessionMode.SESSION_TRANSACTED
@@ -108,12 +108,6 @@ class Session(JavaNamed):
                 "this session belongs to another event loop: use it in the loop that created it, or create a "
                 "connection in this one"
             )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._mode.name}{', closed' if self._is_closed else ''}>"
@@ -373,7 +367,7 @@ class TopicSession(Session):
         return self._consuming(TopicSubscriber, "create_subscriber", topic, message_selector, no_local=no_local)
 
 
-class Requestor(JavaNamed):
+class Requestor(Closing):
     """The common part of requestors: a temporary queue, to which replies come."""
 
     _kind: ClassVar[type[Destination]]
@@ -393,12 +387,6 @@ class Requestor(JavaNamed):
             )
         self._session, self._context, self._destination = session, context, found
         self._replies: tuple[TemporaryQueue, MessageConsumer] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @wording
     async def request(self, message: Message, timeout: Milliseconds | None = None) -> Message:

@@ -31,12 +31,13 @@ import os
 import re
 import threading
 import types
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from contextvars import Context, copy_context
 from functools import wraps
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar, overload
 
 from carrypost.classic.connections import Connection
 from carrypost.errors import CarrypostError, IllegalArgumentException, IllegalStateException
@@ -279,6 +280,7 @@ def loop() -> Loop:
 P = ParamSpec("P")
 
 R = TypeVar("R")
+C = TypeVar("C", bound=ContextSessions | Connection)
 F = TypeVar("F", bound=Callable[..., Any] | type)
 
 
@@ -397,6 +399,28 @@ class Closing(Blocking[T]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Lasting(Blocking[C]):
+    """Such an object that is open until its ``with`` block ends, it is closed, or the program ends."""
+
+    _closed_by: ClassVar[str]
+    """The call that closes it, for a warning."""
+
+    def __init__(self, inner: C) -> None:
+        super().__init__(inner)
+        running().add(inner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        loop().run(lambda: self._inner.__aexit__(kind, error, None))
+
+    def __del__(self) -> None:
+        if self._inner._is_open:  # noqa: SLF001 - a part of the same API
+            text = f"{self!r} was not closed: use `with`, or {self._closed_by}"
+            warnings.warn(text, ResourceWarning, 2, source=self)
 
 
 class _Steps(Generic[T]):

@@ -19,10 +19,10 @@ The connection factory also makes the contexts of `carrypost.sync`.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from carrypost import naming
 from carrypost.classic import connections, jndi, parts, sessions
 from carrypost.classic.connections import ConnectionMetaData
 from carrypost.classic.jndi import XAConnectionFactory, XAQueueConnectionFactory, XATopicConnectionFactory
@@ -33,6 +33,7 @@ from carrypost.jms.modes import SessionMode
 from carrypost.sync.blocking_calls import (
     Blocking,
     Closing,
+    Lasting,
     Listener,
     MessageListener,
     Worker,
@@ -227,25 +228,9 @@ _KINDS: dict[type[sessions.Session], type[Session]] = {
 
 
 @documented(connections.Connection)
-class Connection(Blocking[connections.Connection]):
+class Connection(Lasting[connections.Connection]):
     _awaited: ClassVar[type[connections.Connection]] = connections.Connection
-
-    def __init__(self, inner: connections.Connection) -> None:
-        super().__init__(inner)
-        running().add(inner)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        loop().run(lambda: self._inner.__aexit__(kind, error, None))
-
-    def __del__(self) -> None:
-        if self._inner._is_open:
-            warnings.warn(
-                f"{self!r} was not closed: use `with`, or connection.close()", ResourceWarning, 2, source=self
-            )
-
+    _closed_by = "connection.close()"
     client_id = reading(connections.Connection.client_id)
     set_client_id = blocking(connections.Connection.set_client_id)
     meta_data = reading(connections.Connection.meta_data)
@@ -365,18 +350,11 @@ class _Names(jndi.InitialContext):
 
 
 @documented(jndi.InitialContext)
-class InitialContext(NamingContext):
+class InitialContext(NamingContext, Closing[naming.NamingContext]):
     def __init__(self, environment: Mapping[str, str] | str | os.PathLike[str] | None = None) -> None:
         self._names = _Names(environment)
         super().__init__(self._names)
 
     environment = reading(jndi.InitialContext.environment)
     close = blocking(jndi.InitialContext.close)
-
     lookup = blocking(jndi.InitialContext.lookup, bound)  # type: ignore[arg-type]  # factories, too, and milliseconds
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

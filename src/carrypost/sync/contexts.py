@@ -8,7 +8,6 @@ directory (`carrypost.naming`) is among them.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, overload
@@ -26,6 +25,7 @@ from carrypost.sync.blocking_calls import (
     Blocking,
     Closing,
     Itself,
+    Lasting,
     Listener,
     Message,
     MessageListener,
@@ -42,7 +42,6 @@ from carrypost.sync.blocking_calls import (
     plain,
     post,
     reading,
-    running,
     threaded,
 )
 
@@ -243,25 +242,10 @@ def _close(opened: Consumer | Context) -> object:
 
 
 @documented(context.Context)
-class Context(Blocking[context.Context]):
-    def __init__(self, inner: context.Context) -> None:
-        super().__init__(inner)
-        running().add(inner)
-
-    # --- opening and closing -------------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        loop().run(lambda: self._inner.__aexit__(kind, error, None))
-
+class Context(Lasting[context.Context]):
+    _closed_by = "ctx.close()"
     close = blocking(context.Context.close)
     drain = blocking(context.Context.drain)
-
-    def __del__(self) -> None:
-        if self._inner._is_open:
-            warnings.warn(f"{self!r} was not closed: use `with`, or ctx.close()", ResourceWarning, 2, source=self)
 
     # --- what it is ----------------------------------------------------------------------------------------
 
