@@ -53,33 +53,14 @@ def carrypost(
     """
 
 
-app.command()(demo)
-app.command()(node.node)
-app.command()(node.stop)
-app.command()(node.status)
-app.command()(node.peers)
-app.command()(messages.pub)
-app.command()(messages.sub)
-app.command()(messages.send)
-app.command()(messages.receive)
-app.command()(messages.browse)
-app.command()(messages.ls)
-app.command()(messages.bind)
-app.command()(messages.unbind)
-app.command()(messages.console)
-app.command()(messages.trace)
-app.add_typer(messages.cache)
-app.command()(node.doctor)
-app.add_typer(keys.keys)
-app.add_typer(circles.circle)
-app.add_typer(modulators.modulators)
-app.add_typer(emu.emu)
-app.add_typer(lab.lab)
-app.command()(reproduce)
-app.command()(web.web)
-app.command()(source_tree.examples)
-
-
+for command in (
+    demo, node.node, node.stop, node.status, node.peers,
+    messages.pub, messages.sub, messages.send, messages.receive, messages.browse, messages.ls, messages.bind,
+    messages.unbind, messages.console, messages.trace, node.doctor, reproduce, web.web, source_tree.examples,
+):  # fmt: skip
+    app.command()(command)
+for group in (messages.cache, keys.keys, circles.circle, modulators.modulators, emu.emu, lab.lab):
+    app.add_typer(group)
 app.command(
     hidden=True,  # It needs the source tree, and serves those that change carrypost.
     # Options before NAME are ours, everything after it is the benchmark's.

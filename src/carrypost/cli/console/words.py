@@ -211,15 +211,11 @@ class Actions:
         """Done with what ended a subscription that should have gone on."""
         self.exit_code = int(Exit.DONE)
         """3 if less came than was waited for."""
-        self._actions: Mapping[str, Callable[[Line], Awaitable[None]]] = {
-            "pub": self._pub, "sub": self._sub, "unsub": self._unsub, "send": self._send, "receive": self._receive,
-            "browse": self._browse, "bind": self._bind, "unbind": self._unbind, "lookup": self._lookup,
-            "ls": self._ls, "peers": self._peers, "trace": self._trace, "help": self._help,
-        }  # fmt: skip
 
     async def perform(self, line: Line) -> None:
         """Carry out a line."""
-        await self._actions[line.word](line)
+        action: Callable[[Line], Awaitable[None]] = getattr(self, f"_{line.word}")
+        await action(line)
 
     async def finish(self) -> None:
         """Wait until all subscriptions that end by themselves are over."""
