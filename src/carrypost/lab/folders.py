@@ -159,8 +159,7 @@ class ObjectFolder:
             file.open("rb") as content,
             system.open_output_stream(path) as stream,
         ):
-            while block := content.read(_BLOCK_BYTES):
-                stream.write(block)
+            shutil.copyfileobj(content, stream, _BLOCK_BYTES)
 
     def fetch(self, name: str, file: Path) -> Path:
         """Write an object to a file; returns the file."""
@@ -171,8 +170,7 @@ class ObjectFolder:
             system.open_input_stream(path) as stream,
             file.open("wb") as to,
         ):
-            while block := stream.read(_BLOCK_BYTES):
-                to.write(block)
+            shutil.copyfileobj(stream, to, _BLOCK_BYTES)
         return file
 
     def delete(self, name: str) -> None:

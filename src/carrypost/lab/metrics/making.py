@@ -477,19 +477,20 @@ def measured_objects(objects: ObjectFolder | None, tables: ObjectFolder, batch: 
     """Fetch records, measure them, and put the tables."""
     if _is_made(tables, batch):
         return
+    with _making(tables, batch) as (scratch, target):
+        measured(replace(batch, runs=tuple(_here(objects, of, scratch) for of in batch.runs), target=target))
+
+
+@contextmanager
+def _making(tables: ObjectFolder, of: Batch | Order) -> Iterator[tuple[Path, str]]:
+    """Yield a folder for records, and the target of a task, whose tables are put when the block ends."""
     with (
-        tempfile.TemporaryDirectory(prefix="carrypost-metrics-") as folder,
-        working(tables / _task_folder(batch)) as made,
+        tempfile.TemporaryDirectory(prefix="carrypost-metrics-") as scratch,
+        working(tables / _task_folder(of)) as made,
     ):
-        runs = tuple(_here(objects, of, Path(folder)) for of in batch.runs)
-        measured(replace(batch, runs=runs, target=str(made / _MADE)))
-        _lift(made)
-
-
-def _lift(folder: Path) -> None:
-    """Move the tables of a task to where they are put from."""
-    for file in (folder / _MADE).iterdir():
-        file.rename(folder / file.name)
+        yield Path(scratch), str(made / _MADE)
+        for file in (made / _MADE).iterdir():
+            file.rename(made / file.name)
 
 
 def _slices(tables: ObjectFolder, order: Order) -> ObjectFolder:
@@ -516,16 +517,11 @@ def joined(objects: ObjectFolder | None, tables: ObjectFolder, order: Order) -> 
     if _is_made(tables, order):
         return
     work, parts = _slices(tables, order), map(slices.parts_file, range(order.slices))
-    with (
-        tempfile.TemporaryDirectory(prefix="carrypost-metrics-") as folder,
-        working(tables / _task_folder(order)) as made,
-    ):
-        of, scratch = order.of, Path(folder)
+    with _making(tables, order) as (scratch, target), working(work, parts) as there:
+        of = order.of
         if objects is not None:
             of = replace(of, files=tuple(str(_first(objects, file, scratch / file)) for file in of.files))
-        with working(work, parts) as there:
-            slices.finish(replace(order, of=of, work=str(there), target=str(made / _MADE)))
-        _lift(made)
+        slices.finish(replace(order, of=of, work=str(there), target=target))
     remove(work)
 
 
