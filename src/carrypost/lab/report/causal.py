@@ -290,11 +290,9 @@ def _walker_table(study: Study, pair: Sequence[Series], node: str) -> Element:
         run = series.first
         row = study.row(families.PROCESSING_BY_NODE, run, node=node)
         registry = study.columns(families.REGISTRIES, run, node=node)
-        quoted = papers.WALKER.get(series.lifetime_s)
         long_life = series.lifetime_s == max(papers.WALKER, key=lambda each: each or 0)
         theirs = [
-            NOTHING if quoted is None else count(quoted[0]),
-            NOTHING if quoted is None else count(quoted[1]),
+            *map(count, papers.WALKER.get(series.lifetime_s, (None, None))),
             f"almost {papers.WALKER_PENDING_MAX}" if long_life else NOTHING,
             f"about {papers.WALKER_SOURCES_MAX}" if long_life else NOTHING,
         ]

@@ -323,7 +323,12 @@ _NEAR, _POINTS_NEAR = 0.1, 0.01
 """Differences up to these count as agreement: a tenth of the paper's figure, a percentage point of a share."""
 _FALL = 0.02
 """Means that should rise may fall by this share: seeds differ by as much."""
-_COUNTS = {"broadcasts": "bcast", "receptions": "rcvd", "co-deliveries": "codlvd"}
+_VERDICT = (
+    ("broadcasts", "processing", "bcast"), ("receptions", "processing", "rcvd"),
+    ("co-deliveries", "processing", "codlvd"), ("share of copies co-delivered", "processing", "codlvratio"),
+    ("mean transmission delay", families.TDELAY, "avg_s"), ("mean latency", families.LTCY, "avg_s"),
+)  # fmt: skip
+"""Figures that decide, each as a table, or a metric, and a column of it."""
 
 
 class _Pair(NamedTuple):
@@ -336,37 +341,22 @@ class _Pair(NamedTuple):
 
 def against_paper(study: Study, all_series: Sequence[Series], paper: Experiment) -> Element:
     """Return a table: figures of the paper, and whether ours agree with them for all lifetimes."""
-    rows = [
-        _row(name, _pairs(study, all_series, paper, column), shares=False) for name, column in _COUNTS.items()
-    ]  # fmt: skip
-    rows.append(_row("share of copies co-delivered", _pairs(study, all_series, paper, "codlvratio"), shares=True))
-    for name, metric in (("mean transmission delay", families.TDELAY), ("mean latency", families.LTCY)):
+    rows = []
+    for name, of, column in _VERDICT:
+        spread = of in families.DELAYS
+        family, equal = (families.DELAY_SPREAD, {"metric": of}) if spread else (families.PROCESSING, {})
         pairs = []
         for series in all_series:
-            quoted = paper.of.get(series.lifetime_s)
-            found = interval(study.values(families.DELAY_SPREAD, series, "avg_s", metric=metric))
+            quoted, found = paper.of.get(series.lifetime_s), interval(study.values(family, series, column, **equal))
             if quoted is not None and found is not None:
-                pairs.append(_Pair(series.label, found.mean, getattr(quoted, metric).avg_s))
-        rows.append(_row(name, pairs, shares=False))
+                pairs.append(_Pair(series.label, found.mean, getattr(getattr(quoted, of), column)))
+        if pairs:
+            rows.append(_row(name, pairs, shares=column == "codlvratio"))
     heads = ["figure of the paper", "ours", "largest difference"]
-    there = [row for row in rows if row is not None]
-    return table("Verdict: do our runs agree with the paper?", heads, [there], texts=(0, 1))
+    return table("Verdict: do our runs agree with the paper?", heads, [rows], texts=(0, 1))
 
 
-def _pairs(study: Study, all_series: Sequence[Series], paper: Experiment, column: str) -> list[_Pair]:
-    made = []
-    for series in all_series:
-        quoted = paper.of.get(series.lifetime_s)
-        found = interval(study.values(families.PROCESSING, series, column))
-        if quoted is not None and found is not None:
-            made.append(_Pair(series.label, found.mean, getattr(quoted.processing, column)))
-    return made
-
-
-def _row(name: str, pairs: Sequence[_Pair], *, shares: bool) -> TableRow | None:
-    if not pairs:
-        return None
-
+def _row(name: str, pairs: Sequence[_Pair], *, shares: bool) -> TableRow:
     def off(each: _Pair) -> float:
         return abs(each.ours - each.paper) / (1.0 if shares else each.paper or 1.0)
 
