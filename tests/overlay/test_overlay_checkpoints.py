@@ -210,4 +210,5 @@ def test_an_unfinished_event_that_is_gone_is_passed_over_though_the_next_result_
         seat.leaving = Leaving(seat.row, {seat.row.number + 1}, event)
         assert seat.unfinished is event
         assert seat.pass_over(NodeId("p"), 2) == 0
-        assert (seat.row.cursors["p"], seat.due_us) == (1, 0), "a result with the runs comes first"
+        seat.look_ahead()
+        assert (seat.row.cursors["p"], seat.next_us) == (1, 0), "a result with the runs comes first"

@@ -37,6 +37,7 @@ from carrypost.overlay.tables import Client, Clients, Roster, Served, channel_ha
 from carrypost.testing import Network, network
 
 if TYPE_CHECKING:
+    from carrypost.overlay.items import Outbox
     from carrypost.overlay.topology import Topology
 
 NOTHING = bytes(8)
@@ -445,11 +446,11 @@ def test_a_roster_that_changes_costs_one_hash_for_each_channel_and_no_look_at_ot
     channels = [f"flood/{number}" for number in range(64)]
     seats = {channel_hash(each): Served(0, 1) for each in channels}
     table = [Roster(number.to_bytes(4, "big"), 1, seats) for number in range(64)]
-    news = [{table[3].prefix}, set[bytes]()]
     topology = SimpleNamespace(
-        rosters=SimpleNamespace(table=table, pop_news=lambda: news.pop(0)),
-        node_of=lambda prefix: NodeId(prefix.hex()),
+        rosters=SimpleNamespace(table=table, news={table[3].prefix}), node_of=lambda prefix: NodeId(prefix.hex())
     )
+    sent: list[tuple[NodeId, Item]] = []
+    outbox = cast("Outbox", SimpleNamespace(add=lambda *item: sent.append(item)))
     clients = Clients(64, 64)
     last = LastEvents(cast("Topology", topology), clients)
     hashed: list[str] = []
@@ -462,9 +463,10 @@ def test_a_roster_that_changes_costs_one_hash_for_each_channel_and_no_look_at_ot
     for each in channels:
         clients.put(Client(NodeId("p"), Attach(Role.PRODUCER, each), (1, 1), 1), ())
         last.attached(NodeId("p"), each, 5, passed_on=True)
-    assert len(last.pop_items()) == 64
+    last.report(outbox)
+    assert len(sent) == 64
     assert hashed == sorted(channels)
     last.attached(NodeId("p"), channels[0], 6)
-    assert [(node, item) for node, item in last.pop_items() if isinstance(item, Sent)] == [
-        (NodeId(each.prefix.hex()), Sent(channels[0], ((NodeId("p"), 6),))) for each in table
-    ]
+    sent.clear()
+    last.report(outbox)
+    assert sent == [(NodeId(each.prefix.hex()), Sent(channels[0], ((NodeId("p"), 6),))) for each in table]

@@ -15,7 +15,7 @@ import msgspec
 from carrypost.errors import LocalError
 from carrypost.model.ids import node_prefix
 from carrypost.model.times import NEVER
-from carrypost.overlay.items import DETAIL_MAX, Attached, Item, Role, Sent, cursor_pages
+from carrypost.overlay.items import DETAIL_MAX, Attached, Role, Sent, cursor_pages
 from carrypost.overlay.tables import Client, Clients, Served, channel_hash
 
 if TYPE_CHECKING:
@@ -72,22 +72,22 @@ class LastEvents:
         """Return the producers of a channel that are attached, and the numbers of their last events."""
         return self._of_channels().get(channel, [])
 
-    def pop_items(self) -> list[tuple[NodeId, Item]]:
-        """Return the items for brokers with seats, since rosters or producers changed."""
-        news, unseen, self._unseen = self._topology.rosters.pop_news(), self._unseen, set()
-        if not news and not unseen:
-            return []
+    def report(self, outbox: Outbox) -> None:
+        """Inform brokers with seats, if rosters or producers changed."""
+        rosters, unseen = self._topology.rosters, self._unseen
+        if not rosters.news and not unseen:
+            return
+        news, rosters.news, self._unseen = rosters.news, set(), set()
         last = self._of_channels()
         hashes = {channel: channel_hash(channel) for channel in last}
         fresh = {channel: each for channel, each in hashes.items() if channel in unseen}
-        found: list[tuple[NodeId, Item]] = []
-        for roster in self._topology.rosters.table:
+        for roster in rosters.table:
             for channel, each in (hashes if roster.prefix in news else fresh).items():
                 served = roster.channels.get(each)
                 node = self._topology.node_of(roster.prefix)
                 if served is not None and served.seats and node is not None:
-                    found += [(node, Sent(channel, page)) for page in cursor_pages(last[channel])]
-        return found
+                    for page in cursor_pages(last[channel]):
+                        outbox.add(node, Sent(channel, page))
 
     def _of_channels(self) -> dict[str, list[tuple[NodeId, int]]]:
         """Return the last events of producers that are attached, by channel, and forget those of others."""

@@ -332,6 +332,8 @@ class Consumers:
         self._orphan_us = round(context.settings.overlay.orphan_s * 1e6)
         self._open: dict[str, Subscription] = {}
         """Subscriptions by destination."""
+        self.have_advanced = True
+        """True if results were accepted since the last look at progress, perhaps in an earlier incarnation."""
         self._last = 0
         self._lost: dict[MessageId, int] = {}
         """Numbers of events missing before the results that passed last."""
@@ -551,6 +553,7 @@ class Consumers:
     def _accept(self, found: Subscription, copy: Copy, *, passes: bool) -> bool:
         """Accept one result; return `passes` if it contains something for the program."""
         found.row.number += 1
+        self.have_advanced = True
         del found.held[found.row.number]
         if (headers := copy.descriptor.headers) is not None and headers.fault:
             found.row.fault = headers.fault
@@ -594,10 +597,13 @@ class Consumers:
 
     def confirmed(self, messages: Iterable[MessageId]) -> None:
         """Release results that the program confirmed."""
-        for message in messages if self._open else ():
-            copy = self._holdings.cache.get(message)
-            if copy is not None and copy.descriptor.destination in self._open and copy.here and not copy.own:
-                self._holdings.discard(copy, Reason.PURGED, done=True)
+        found = [self._holdings.cache.get(message) for message in dict.fromkeys(messages)] if self._open else ()
+        results = [
+            copy for copy in found
+            if copy is not None and not copy.own and copy.descriptor.destination in self._open
+        ]  # fmt: skip
+        if results:
+            self._holdings.cache.throw_out(results, Reason.PURGED)
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget results that are gone."""
@@ -614,11 +620,11 @@ class Consumers:
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
-        found = [min(each.missing_us + self._orphan_us, self._ready_us(each)) for each in self._open.values()]
-        return min(found) if found else NEVER
-
-    def _ready_us(self, found: Subscription) -> int:
-        return found.after_us if self._next(found) else NEVER
+        due_us = NEVER
+        for each in self._open.values():
+            ready_us = each.after_us if each.held and self._next(each) else NEVER
+            due_us = min(due_us, each.missing_us + self._orphan_us, ready_us)
+        return due_us
 
     def expire(self, now: int) -> list[Subscription]:
         """Begin a new epoch if a result is missing for long; return subscriptions whose homes have to be informed."""

@@ -275,14 +275,13 @@ class Handoffs:
             return self._come(coming, destination.handle(DestinationInput.CONFIRMED, now))
         return False
 
-    def forget_failed(self) -> None:
-        """Forget the clients of seats that failed, and inform them: they attach elsewhere, or again."""
-        for client, fault in self._seats.pop_failures():
-            if self._leaving.pop(client.digest, None) is not None:
-                self._rows.delete(SENT + client.digest)
-            self._drop(client)
-            self._clients.forget(client, self._holdings.now_us)
-            self._clients.answer(client, Refusal(FAULT, fault))
+    def _forget_failed(self, client: Client, fault: str) -> None:
+        """Forget the client of a seat that failed, and inform it: it attaches elsewhere, or again."""
+        if self._leaving.pop(client.digest, None) is not None:
+            self._rows.delete(SENT + client.digest)
+        self._drop(client)
+        self._clients.forget(client, self._holdings.now_us)
+        self._clients.answer(client, Refusal(FAULT, fault))
 
     def _disown(self, client: Client) -> None:
         """Inform a consumer that its seat is not here, and perhaps nowhere: it has another broker adopt it."""
@@ -361,11 +360,13 @@ class Handoffs:
             self._leave(leaving, leaving.source.lost(broker, self._holdings.now_us))
 
     def work(self, now: int) -> None:
-        """Send the states of seats that processed their last events."""
-        for leaving in list(self._leaving.values()):
+        """Send the states of seats that processed their last events, and forget seats that failed."""
+        for leaving in list(self._leaving.values()) if self._leaving else ():
             seat = self._seats.at(leaving.client) if leaving.source.state is SourceState.DRAINING else None
             if seat is not None:
                 self._leave(leaving, leaving.source.worked(cast("Mapping[NodeId, int]", seat.row.cursors), now))
+        while self._seats.failures:
+            self._forget_failed(*self._seats.failures.pop(0))
 
     def _leave(self, leaving: _Leaving, actions: Actions | None) -> bool:
         """Perform the actions of the source; return False if its table does not list the input."""
@@ -425,6 +426,8 @@ class Handoffs:
 
     def published(self, copies: Sequence[Copy]) -> None:
         """Note the messages that have states."""
+        if not self._leaving:
+            return
         waiting = [each for each in self._leaving.values() if each.source.state is SourceState.MOVED]
         for copy in copies if waiting else ():
             found = items.ITEMS.items_of(copy.descriptor)[0] if copy.descriptor.size else []

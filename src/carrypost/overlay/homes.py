@@ -11,6 +11,7 @@ cannot be reached for `orphan_s` is replaced by one that can be. With `homing = 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -106,9 +107,10 @@ class Homes:
     @property
     def due_us(self) -> int:
         """Time at which `expire` has something to do."""
-        if not self._started:
-            return NEVER
-        return min([min(each.due_us, each.look_us) for each in self._clients.values()], default=NEVER)
+        due_us = NEVER
+        for each in self._clients.values() if self._started else ():
+            due_us = min(due_us, each.due_us, each.look_us)
+        return due_us
 
     def start(self) -> None:
         """Begin to ask brokers."""
@@ -372,6 +374,7 @@ class Homes:
         return found
 
 
+@functools.lru_cache(256)  # Called for each event.
 def check_channel(channel: str) -> None:
     """Raise `LocalError` unless a text can be the name of a channel."""
     if not ITEMS.is_readable(Attach(Role.PRODUCER, channel)):

@@ -556,11 +556,11 @@ def may_say(item: Item, author: NodeId, *, to_all: bool, eligible: Collection[st
     `eligible`: nodes that may be brokers, all nodes if there are none; `known`: brokers that are known.
     """
     who, said_to_all = AUTHORS[type(item)]
+    if said_to_all is not to_all:
+        return False
     if who is Who.ELIGIBLE:
-        allowed = not eligible or author in eligible
-    else:
-        allowed = who in {Who.ANYBODY, Who.CLIENT, Who.LISTED} or author in known
-    return said_to_all is to_all and allowed
+        return not eligible or author in eligible
+    return who is Who.ANYBODY or who is Who.CLIENT or who is Who.LISTED or author in known
 
 
 # --- outbox ------------------------------------------------------------------------------------------------

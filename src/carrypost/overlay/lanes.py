@@ -73,7 +73,7 @@ class Room:
     def __init__(self, legs: Legs, limits: Limits) -> None:
         self._legs = legs
         self._events_max, self._bytes_max = limits.lane_events_max, limits.lane_bytes_max
-        self._held: dict[MessageId, int] = {}
+        self.held: dict[MessageId, int] = {}
         """Messages that wait, and the number of lanes that they wait in; bounded by the lanes."""
         self.bytes = 0
         """Bytes of the payloads of these messages."""
@@ -88,16 +88,16 @@ class Room:
             self.release(lane, last)
         lane.events[number] = copy
         lane.nbytes += copy.descriptor.length
-        if copy.id not in self._held:
+        if copy.id not in self.held:
             self.bytes += copy.descriptor.length
-        self._held[copy.id] = self._held.get(copy.id, 0) + 1
+        self.held[copy.id] = self.held.get(copy.id, 0) + 1
         self._legs.hold(copy)
         return True
 
     def _fits(self, lane: Lane, copy: Copy) -> bool:
         nbytes = copy.descriptor.length
         # A message that waits in several lanes is one copy in the cache, and counts once.
-        in_all = self.bytes + (0 if copy.id in self._held else nbytes)
+        in_all = self.bytes + (0 if copy.id in self.held else nbytes)
         fits = len(lane.events) < self._events_max and lane.nbytes + nbytes <= self._bytes_max
         return fits and in_all <= LANES * self._bytes_max
 
@@ -114,9 +114,9 @@ class Room:
         """Forget an event whose message is gone. Returns its copy."""
         copy = lane.events.pop(number)
         lane.nbytes -= copy.descriptor.length
-        self._held[copy.id] -= 1
-        if not self._held[copy.id]:
-            del self._held[copy.id]
+        self.held[copy.id] -= 1
+        if not self.held[copy.id]:
+            del self.held[copy.id]
             self.bytes -= copy.descriptor.length
         return copy
 
@@ -144,6 +144,8 @@ class Seat:
         self.client, self.row, self.processing, self.checkpoints = client, row, processing, checkpoints
         self.name = name_of(client)
         """Name of its row."""
+        self.destination = address.results(client.node, str(client.item.subscription))
+        """Destination of its results."""
         self.lanes: dict[NodeId, Lane] = {}
         self.leaving: Leaving | None = None
         """Results that were passed to the host to publish."""
@@ -206,11 +208,6 @@ class Seat:
         )  # fmt: skip
 
     @property
-    def destination(self) -> str:
-        """Destination of the seat's results."""
-        return address.results(self.client.node, str(self.client.item.subscription))
-
-    @property
     def unfinished(self) -> Descriptor | None:
         """The event of which some results found no room: it is processed again before anything else.
 
@@ -227,14 +224,14 @@ class Seat:
             return 0
         return self.checkpoints.due_us(self.row) if self.processing.has_state else NEVER
 
-    @property
-    def due_us(self) -> int:
-        """Time at which there is something to do for it."""
-        ask_us = min([lane.ask_us for lane in self.lanes.values()], default=NEVER)
-        if self.is_idle:
-            return ask_us
-        cover_us = self.cover_us if self.unfinished is None else NEVER
-        return min(ask_us, max(self.after_us, 0 if self.heads() else min(cover_us, self.checkpoint_us)))
+    def look_ahead(self) -> None:
+        """Note the time at which there is something to do for it."""
+        self.next_us = min([lane.ask_us for lane in self.lanes.values()], default=NEVER)
+        if not self.is_idle:
+            cover_us = self.cover_us if self.unfinished is None else NEVER
+            self.next_us = min(
+                self.next_us, max(self.after_us, 0 if self.heads() else min(cover_us, self.checkpoint_us))
+            )
 
     def heads(self) -> list[Copy]:
         """Return the events that can be processed next: one of each producer, or the one that has to be repeated."""
@@ -312,6 +309,8 @@ class Seat:
         cursor, lane = self.row.cursors.get(producer), self.lanes[producer]
         if self.suspended or self.awaits_state or producer in self.skips:
             return None
+        if cursor is not None and cursor + 1 in lane.events:
+            return None  # By far the most frequent case: nothing is missing before the next event.
         upto = min((number for number in lane.events if number > (cursor or 0)), default=lane.last + 1) - 1
         if cursor is None:
             return (0, upto) if lane.events or lane.last else None

@@ -145,7 +145,7 @@ class LegRoom:
         self._all = Usage()
         self._of: dict[NodeId, Usage] = {}
         """By the node that legs are charged to: those with a leg here."""
-        self._legs: dict[MessageId, tuple[NodeId, Copy]] = {}
+        self.legs: dict[MessageId, tuple[NodeId, Copy]] = {}
         """Legs that are here, with the nodes that they are charged to; the oldest first."""
 
     def has_room(self, copy: Copy, payer: NodeId, legs: int) -> bool:
@@ -164,22 +164,21 @@ class LegRoom:
     def add(self, leg: Copy, payer: NodeId) -> None:
         """Charge a leg that was published to a node."""
         if payer != self._own:
-            self._legs[leg.id] = payer, leg
+            self.legs[leg.id] = payer, leg
             for used in (self._all, self._of.setdefault(payer, Usage())):
                 used.add(1, leg.descriptor.length)
 
     def of(self, payer: NodeId) -> list[Copy]:
         """Return the legs that are charged to a node, the oldest first."""
-        return [leg for charged, leg in self._legs.values() if charged == payer]
+        return [leg for charged, leg in self.legs.values() if charged == payer]
 
     def remove(self, leg: Copy) -> None:
-        """Stop charging for a copy that is gone, if it is a leg."""
-        if (found := self._legs.pop(leg.id, None)) is not None:
-            payer, _ = found
-            for used in (self._all, self._of[payer]):
-                used.add(-1, -leg.descriptor.length)
-            if not self._of[payer].messages:
-                del self._of[payer]
+        """Stop charging for a leg that is gone."""
+        payer, _ = self.legs.pop(leg.id)
+        for used in (self._all, self._of[payer]):
+            used.add(-1, -leg.descriptor.length)
+        if not self._of[payer].messages:
+            del self._of[payer]
 
 
 class _Answer(NamedTuple):
@@ -551,8 +550,10 @@ class Legs:
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget what is gone."""
         for copy in copies:
-            self._open.pop(copy.id, None)
-            self._leg_room.remove(copy)
+            if copy.id in self._open:
+                del self._open[copy.id]
+            if copy.id in self._leg_room.legs:
+                self._leg_room.remove(copy)
 
     def settle(self) -> list[Copy]:
         """Release messages whose legs are all published; return those of this node.
@@ -562,6 +563,7 @@ class Legs:
         """
         fresh, self.fresh = self.fresh, []
         settled: list[Copy] = []
+        passed: list[Copy] = []
         for forwarding in fresh:
             copy = forwarding.copy
             if self._open.get(copy.id) is not forwarding or forwarding.holders:
@@ -576,5 +578,7 @@ class Legs:
             elif copy.here:
                 if not copy.own:
                     self._holdings.acknowledge(copy.id, copy.descriptor.ends_us)
-                self._holdings.discard(copy, Reason.PURGED, done=True)
+                passed.append(copy)
+        if passed:
+            self._holdings.cache.throw_out(passed, Reason.PURGED)
         return settled

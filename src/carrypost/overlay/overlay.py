@@ -180,10 +180,9 @@ class Inbox:
 
     def finish(self) -> None:
         """Drop messages that were read."""
-        read, self._read = self._read, []
-        for copy in read:
-            if copy.here:
-                self._holdings.discard(copy, Reason.PURGED, done=True)
+        if self._read:
+            read, self._read = self._read, []
+            self._holdings.cache.throw_out(dict.fromkeys(read), Reason.PURGED)
 
 
 class OverlayLayer(Layer):
@@ -339,12 +338,11 @@ class OverlayLayer(Layer):
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read messages for overlays. Results pass when it is their turn, all other copies at once."""
         self._has_work = self._has_work or bool(copies)
-        for copy in copies:
+        for copy in [each for each in copies if each.descriptor.service.direct and each.here]:
             destination = copy.descriptor.destination
-            if address.is_channel(destination):
-                if copy.here and self.legs.is_at_home(copy):
-                    self.legs.came_home(copy)
-            elif copy.here and destination.startswith(address.BETWEEN_OVERLAYS[0]):
+            if self.legs.is_at_home(copy) and address.is_channel(destination):
+                self.legs.came_home(copy)
+            elif destination.startswith(address.BETWEEN_OVERLAYS[0]):
                 to_all = destination == address.OVERLAYS
                 if to_all:  # From now on it is only carried, for those that did not read it yet.
                     self._holdings.cache.set_interesting(copy, False)
@@ -404,7 +402,8 @@ class OverlayLayer(Layer):
     def published(self, copies: Sequence[Copy]) -> None:
         """Process messages of this node that were admitted to the cache."""
         self.topology.published(copies)
-        if not (copies := _lasting(copies)):
+        # No part of the overlay keeps a momentary message.
+        if not (copies := [copy for copy in copies if not copy.descriptor.service.momentary]):
             return
         self._has_work = True
         for part in (self.producer, self.legs, self.own_modules, self.seats, self.handoffs):
@@ -433,7 +432,8 @@ class OverlayLayer(Layer):
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Note copies that are gone."""
-        if reason is not None and (copies := _lasting(copies)):
+        copies = [] if reason is None else [copy for copy in copies if not copy.descriptor.service.momentary]
+        if reason is not None and copies:
             self.legs.left(copies)
             self.producer.left(copies, reason)
             self.seats.left(copies)
@@ -456,26 +456,31 @@ class OverlayLayer(Layer):
         self._receive_modules(now)
         self.reports.work(now)
         self.handoffs.work(now)
-        self.handoffs.forget_failed()
-        self.progress.work()
+        if self.consumers.have_advanced:
+            self.progress.work()
         self._pass_own(now)
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
         drafts = [*self._outbox.drafts(), *results, *self.legs.drafts(now)]
         self._settle()
-        self._look_ahead()
-        self._has_work = False
+        if drafts:  # They are published now, and `follow_up` looks ahead then.
+            self._has_work = True
+        else:
+            self._look_ahead()
+            self._has_work = False
         return drafts
 
     def _settle(self) -> None:
         """Release messages that all their legs pass on."""
-        for copy in self.legs.settle():
+        for copy in self.legs.settle() if self.legs.fresh else ():
             self.producer.passed(copy)
 
     def follow_up(self, now: int) -> Sequence[Draft]:
         """Process further events of seats whose results were just published."""
         results = self.seats.work_on(now)
         self._settle()
-        if results or self._has_work:
+        if results:
+            self._has_work = True
+        elif self._has_work:
             self._look_ahead()
             self._has_work = bool(self.legs.fresh)  # Everything else that was published has its time.
         return results
@@ -499,17 +504,15 @@ class OverlayLayer(Layer):
 
     def _pass_own(self, now: int) -> None:
         """Process items of this node to itself. The answer of one part may be the question of another."""
-        while True:
-            for to, item in self.clients.last_events.pop_items():
-                self._outbox.add(to, item)
-            if not (own := self._outbox.pop_own()):
-                return
+        self.clients.last_events.report(self._outbox)
+        while own := self._outbox.pop_own():
             for item, payload in own:
                 if isinstance(item, items.Attach):
                     self.handoffs.attach_own(item, payload, now)
                 else:
                     self._inbox.handle_own(item, self._node)
             self._receive_events()
+            self.clients.last_events.report(self._outbox)
 
     def _look_ahead(self) -> None:
         self._has_work = True
@@ -517,8 +520,3 @@ class OverlayLayer(Layer):
             self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
             self.consumers.due_us, self.handoffs.due_us, self.load.due_us,
         )  # fmt: skip
-
-
-def _lasting(copies: Sequence[Copy]) -> list[Copy]:
-    """Return the messages that are not momentary: no part of the overlay keeps a momentary one."""
-    return [copy for copy in copies if not copy.descriptor.service.momentary]

@@ -265,7 +265,7 @@ class Producer:
 
     def work(self) -> None:
         """Send events to the homes of their channels, as far as these are known."""
-        for channel, numbers in list(self._waiting.items()):
+        for channel, numbers in list(self._waiting.items()) if self._waiting else ():
             home = self._homes.home(Role.PRODUCER, channel)
             if home is None:
                 continue
@@ -407,6 +407,7 @@ class ConsumerProgress:
 
     def work(self) -> None:
         """Report the progress of this node's subscriptions to their homes."""
+        self._consumers.have_advanced = False
         for each in self._consumers:
             home, number, report = each.row.home, each.row.number, self._reports.get(each.destination, _NOTHING)
             if home is not None and number - report.number >= EVERY:

@@ -96,8 +96,8 @@ class Seats:
         self._seats: dict[bytes, Seat] = {}
         """Seats by the name of the row."""
         self._of_channels: dict[str, dict[bytes, Seat]] = {}
-        self._failures: list[tuple[Client, str]] = []
-        """Clients of seats that failed, and the errors, for people."""
+        self.failures: list[tuple[Client, str]] = []
+        """Clients of seats that failed, and the errors, for people, until they are informed."""
         self.failed = 0
         """Number of seats that failed, in this incarnation."""
         self.last_fault = ""
@@ -152,10 +152,14 @@ class Seats:
         # Asked after every step. A cached time per seat makes it one comparison for the many that
         # have nothing to do.
         if not self._seats:
-            return 0 if self._failures else NEVER
-        for seat in [each for each in self._seats.values() if not each.next_us]:
-            self._run(seat, _look_ahead, seat)
-        return 0 if self._failures else min([seat.next_us for seat in self._seats.values()], default=NEVER)
+            return 0 if self.failures else NEVER
+        due_us = NEVER
+        for seat in list(self._seats.values()):
+            if not seat.next_us:
+                self._run(seat, seat.look_ahead)
+            if seat.next_us < due_us:
+                due_us = seat.next_us
+        return 0 if self.failures else due_us
 
     # --- faults --------------------------------------------------------------------------------------------
 
@@ -166,17 +170,12 @@ class Seats:
         except Exception as error:  # noqa: BLE001 - One seat must not end the step of all others.
             client, item = seat.client, seat.client.item
             fault = _described(error)
-            self._failures.append((client, fault))
+            self.failures.append((client, fault))
             self.failed, self.last_fault = self.failed + 1, fault
             self._outputs.refuse("seat", client.node)
             self._outputs.emit(SeatFailed(client.node, item.channel, item.subscription, fault))
             self.close(client)
             return None
-
-    def pop_failures(self) -> list[tuple[Client, str]]:
-        """Return the clients of seats that failed, and the errors, once."""
-        failures, self._failures = self._failures, []
-        return failures
 
     # --- clients -------------------------------------------------------------------------------------------
 
@@ -223,8 +222,8 @@ class Seats:
             self._run(seat, self._enter, seat, copy)
 
     def _enter(self, seat: Seat, copy: Copy) -> None:
-        if self._gaps.enter(seat, copy):
-            self.monitor.arrived(seat.name, seat.processing.event_us, self._holdings.now_us)
+        if self._gaps.enter(seat, copy) and (event_us := seat.processing.event_us):
+            self.monitor.arrived(seat.name, event_us, self._holdings.now_us)
 
     def handle_item(self, item: Sent, author: NodeId, *, listed: int) -> None:
         """Process what producers, and homes of producers, report about events; `listed`: producers of such a home."""
@@ -234,8 +233,9 @@ class Seats:
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget events that are gone: they are requested again."""
         self.modules.left(copies)
-        gone = {copy.id for copy in copies if event_of(copy.descriptor.original)} if self._seats else set()
-        if self._turn is not None and self._turn[0].id in gone:
+        held = self._gaps.room.held
+        gone = {copy.id for copy in copies if copy.id in held} if held else set()
+        if self._turn is not None and self._turn[0] in copies:
             self._end_turn()
         for seat in list(self._seats.values()) if gone else ():
             self._run(seat, self._gaps.forget, seat, gone)
@@ -257,7 +257,7 @@ class Seats:
     def work(self, now: int) -> list[Draft]:
         """Process one event of each seat that has one; return the results to publish."""
         self._worked = self._budget.spent_us = self._budget.own_us = 0
-        return self._work(now)
+        return self._work(now) if self._seats else []
 
     def work_on(self, now: int) -> list[Draft]:
         """Process one more event of each seat whose last result is published, unless the step had too many."""
@@ -271,7 +271,8 @@ class Seats:
         for seat in [each for each in self._seats.values() if each.next_us <= now]:
             if seat.after_us <= now and not seat.is_idle:
                 drafts += self._run(seat, self._work_for, seat, now, programs) or []
-        drafts += self._run_programs(programs, now)
+        if programs:
+            drafts += self._run_programs(programs, now)
         self._payloads = {}
         return drafts
 
@@ -641,10 +642,6 @@ class Seats:
         del self._of_channels[client.item.channel][seat.name]
         self._gaps.clear(seat)
         seat.lanes = {}
-
-
-def _look_ahead(seat: Seat) -> None:
-    seat.next_us = seat.due_us
 
 
 def _described(error: Exception) -> str:

@@ -393,6 +393,7 @@ class Roster(NamedTuple):
         return {name for name, served in self.channels.items() if served.seats}
 
 
+@functools.lru_cache(1_024)
 def channel_hash(channel: str) -> bytes:
     """Return the bytes that stand for a channel in rosters."""
     return hashlib.blake2b(channel.encode(), digest_size=_HASH_BYTES).digest()
@@ -425,12 +426,14 @@ class Rosters:
         self._own, self._brokers, self._outputs = own, brokers, outputs
         self._channels_max = min(channels_max, CHANNELS_MAX)
         self.table = TopologyTable[Roster](own, brokers_max)
-        self._news: set[bytes] = set()
-        """Brokers that may have new seats since the last `pop_news`."""
+        self.news: set[bytes] = set()
+        """Brokers that may have new seats, until others are informed of last events (`clients.LastEvents`)."""
         self.has_new_seats = False
         """True if a roster shows seats that it did not before, until neighbours are informed."""
         self._wanted: dict[NodeId, int] = {}
         """Brokers that announced a later roster than is here, and the time at which they are asked for it."""
+        self.due_us = NEVER
+        """Time at which `asking` has something."""
         self._strange: set[bytes] = set()
         """Brokers whose rosters are here, and that had not announced themselves when strangers were dropped."""
 
@@ -445,11 +448,6 @@ class Rosters:
         """Channels that this broker has seats of, by hash."""
         own = self.table.get(self._own)
         return frozenset() if own is None else own.seated
-
-    @property
-    def due_us(self) -> int:
-        """Time at which `asking` has something."""
-        return min(self._wanted.values(), default=NEVER)
 
     def serving(self, channel: str) -> dict[bytes, Served]:
         """Return the brokers that have clients of a channel, by four bytes each."""
@@ -483,12 +481,7 @@ class Rosters:
         self.has_new_seats = self.has_new_seats or has_new
         # Seats may also have come and gone in versions that were not seen here.
         if has_new or before is None or roster.version != items.next_version(before.version):
-            self._news.add(roster.prefix)
-
-    def pop_news(self) -> set[bytes]:
-        """Return the brokers that may have new seats since the last call."""
-        news, self._news = self._news, set()
-        return news
+            self.news.add(roster.prefix)
 
     # --- hearing -------------------------------------------------------------------------------------------
 
@@ -513,7 +506,7 @@ class Rosters:
         """Note the version that a broker announced. If it does not come by itself, the broker is asked for it."""
         known = self.table.get(info.prefix)
         if info.roster and (known is None or items.is_later(info.roster, known.version)):
-            self._wanted.setdefault(info.node, ask_us)
+            self.due_us = min(self.due_us, self._wanted.setdefault(info.node, ask_us))
 
     def asking(self, now: int, reach: Container[NodeId], again_us: int) -> list[NodeId]:
         """Return the brokers to ask for their rosters now. Those out of reach are asked later."""
@@ -524,6 +517,7 @@ class Rosters:
                 self.announced(info, again_us)
                 if node in self._wanted and node in reach:
                     found.append(node)
+        self.due_us = min(self._wanted.values(), default=NEVER)
         return found
 
     def drop_strangers(self) -> None:
