@@ -188,11 +188,6 @@ class ClientManager:
         self._waiting_max, self.again_us = context.limits.clients_max, NEVER
         self.last_events = LastEvents(topology, self.table)
 
-    @property
-    def due_us(self) -> int:
-        """Time at which `expire` has something to do."""
-        return min(self.table.due_us, self.again_us)
-
     def restore(self, _: bytes, row: bytes) -> None:
         """Restore a client after a restart."""
         client = _decode(row)

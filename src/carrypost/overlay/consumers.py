@@ -250,13 +250,11 @@ class KeptCheckpoints:
         return kept if kept is not None and kept.modulator == digest(found.row.modulator) else None
 
 
-def _sum(count: int, more: int) -> int:
-    """Return a sum of numbers that a home reports, clamped: a home could report numbers whose sum cannot be stored."""
-    return min(count + more, TIME_US_MAX)
-
-
 class Coverage:
-    """Events that the accepted results of one node cover, and those that are missing."""
+    """Events that the accepted results of one node cover, and those that are missing.
+
+    Sums are clamped: a home could report numbers whose sum cannot be stored.
+    """
 
     def __init__(self, context: HostContext) -> None:
         self._limits, self._outputs, self._holdings = context.limits, context.outputs, context.holdings
@@ -276,19 +274,19 @@ class Coverage:
                 row.cursors[named[at]] = upto
                 if row.keeps and upto > after:
                     row.repeats = extended(row.repeats, (named[at], max(after, cursor), upto))
-                row.events = _sum(row.events, upto - max(after, cursor))
+                row.events = min(row.events + upto - max(after, cursor), TIME_US_MAX)
                 if after > cursor:
                     self.lose(found, named[at], after - cursor)
         if new:
-            row.faults = _sum(row.faults, covers.faults)
-            row.busy_us = _sum(row.busy_us, covers.busy_us)
-            row.discarded = _sum(row.discarded, covers.discarded)
+            row.faults = min(row.faults + covers.faults, TIME_US_MAX)
+            row.busy_us = min(row.busy_us + covers.busy_us, TIME_US_MAX)
+            row.discarded = min(row.discarded + covers.discarded, TIME_US_MAX)
         self._shorten(found)
         return new
 
     def lose(self, found: Subscription, producer: NodeId, events: int) -> None:
         """Report events to the program that are missing, or that the modulator's state lacks from now on."""
-        found.row.lost = _sum(found.row.lost, events)
+        found.row.lost = min(found.row.lost + events, TIME_US_MAX)
         self.missed += events
         found.missed += events
         self._outputs.emit(EventsLost(found.destination, producer, events))
@@ -507,19 +505,18 @@ class Consumers:
 
     def _is_valid(self, found: Subscription, copy: Copy, covers: Covers) -> bool:
         """Return True if the author of a result holds its epoch, and that is open."""
-        descriptor, row = copy.descriptor, found.row
-        refuse, author, shown = self._outputs.refuse, descriptor.node, descriptor.shown
-        if row.holders.get(covers.epoch) != author:
+        descriptor, row, refusal = copy.descriptor, found.row, ""
+        if row.holders.get(covers.epoch) != descriptor.node:
             closed = covers.epoch not in row.holders and covers.epoch < row.epoch
-            refuse("overlay-old" if closed else "result", author, shown)
-            return False
-        try:
-            if descriptor.headers is not None and descriptor.headers.origin:
+            refusal = "overlay-old" if closed else "result"
+        elif descriptor.headers is not None and descriptor.headers.origin:
+            try:
                 check_origin(descriptor)
-        except RemoteError as error:
-            refuse(error.reason, author, shown)
-            return False
-        return True
+            except RemoteError as error:
+                refusal = error.reason
+        if refusal:
+            self._outputs.refuse(refusal, descriptor.node, descriptor.shown)
+        return not refusal
 
     def _finish(self, copy: Copy) -> None:
         """Drop a result that is of no use, here and at its carriers."""
@@ -538,7 +535,7 @@ class Consumers:
                 break
             new = self.coverage.count(found, covers, last.descriptor.original.created_us)
             found.row.adopting = found.row.adopting and covers.epoch < found.row.epoch
-            for producer, events in self.kept.keep(found, last, covers).items():
+            for producer, events in self.kept.keep(found, last, covers).items() if covers.empty else ():
                 self.coverage.lose(found, NodeId(producer), events)
             found.latest = _age(last)[:2]
             for copy, of in event:

@@ -225,6 +225,8 @@ def cursor_pages(cursors: Iterable[tuple[NodeId | str, int]]) -> Iterator[tuple[
 
 def brokers_of(route: bytes, own: bytes) -> list[bytes]:
     """Return the brokers of a route, in order; raises `ValueError` for one that is cut short or comes back."""
+    if not route:
+        return []
     if len(route) % PREFIX_BYTES:
         raise ValueError("a route is cut short")
     found = [route[at : at + PREFIX_BYTES] for at in range(0, len(route), PREFIX_BYTES)]
@@ -618,5 +620,7 @@ class Outbox:
 
     def drafts(self) -> list[Draft]:
         """Return the messages to publish, once."""
+        if not self._drafts:
+            return []
         drafts, self._drafts = self._drafts, {}
         return list(drafts.values())

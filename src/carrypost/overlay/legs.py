@@ -237,9 +237,8 @@ class Detours:
 
     def of(self, channel: str, now: int) -> set[bytes]:
         """Return the brokers that get events of a channel by detours, by four bytes each."""
-        return {
-            node_prefix(each.to) for each in self._answers.values() if each.channel == channel and each.until_us > now
-        }
+        found = self._answers.values() if self._answers else ()
+        return {node_prefix(each.to) for each in found if each.channel == channel and each.until_us > now}
 
 
 class _Forwarding(msgspec.Struct, eq=False):

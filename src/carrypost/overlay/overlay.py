@@ -338,17 +338,19 @@ class OverlayLayer(Layer):
     def receive(self, copies: Sequence[Copy]) -> Sequence[Copy]:
         """Read messages for overlays. Results pass when it is their turn, all other copies at once."""
         self._has_work = self._has_work or bool(copies)
-        for copy in [each for each in copies if each.descriptor.service.direct and each.here]:
+        for copy in copies:
+            if not copy.here or not copy.descriptor.service.direct:
+                continue
             destination = copy.descriptor.destination
-            if self.legs.is_at_home(copy) and address.is_channel(destination):
-                self.legs.came_home(copy)
-            elif destination.startswith(address.BETWEEN_OVERLAYS[0]):
+            if destination.startswith(address.BETWEEN_OVERLAYS[0]):
                 to_all = destination == address.OVERLAYS
                 if to_all:  # From now on it is only carried, for those that did not read it yet.
                     self._holdings.cache.set_interesting(copy, False)
                 mine = to_all or address.addressee(destination) == self._node
                 if mine and copy.descriptor.node != self._node and not self._holdings.is_confirmed(copy):
                     self._inbox.receive(copy, to_all=to_all)
+            elif self.legs.is_at_home(copy) and address.is_channel(destination):
+                self.legs.came_home(copy)
         return self.consumers.receive(copies)
 
     def _announced(self, item: items.Broker, copy: Copy, now: int) -> None:
@@ -384,7 +386,9 @@ class OverlayLayer(Layer):
         for broker in self.topology.expire(now):
             self.homes.lost(broker, now)
             self.channel.publish(placement.BrokerLost(broker))
-        for part in (self.clients, self.homes, self.seats, self.handoffs):
+        if self.clients.table.due_us <= now:
+            self.clients.expire(now)
+        for part in (self.homes, self.seats, self.handoffs):
             if part.due_us <= now:
                 part.expire(now)
         for each in self.consumers.expire(now) if self.consumers.due_us <= now else ():
@@ -452,7 +456,8 @@ class OverlayLayer(Layer):
             return ()
         self._inbox.finish()
         self.producer.work()
-        self._receive_events()
+        if self.legs.events:
+            self._receive_events()
         self._receive_modules(now)
         self.reports.work(now)
         self.handoffs.work(now)
@@ -461,7 +466,8 @@ class OverlayLayer(Layer):
         self._pass_own(now)
         results = [*self.own_modules.drafts(), *self.seats.work(now)]
         drafts = [*self._outbox.drafts(), *results, *self.legs.drafts(now)]
-        self._settle()
+        if self.legs.fresh:
+            self._settle()
         if drafts:  # They are published now, and `follow_up` looks ahead then.
             self._has_work = True
         else:
@@ -471,13 +477,14 @@ class OverlayLayer(Layer):
 
     def _settle(self) -> None:
         """Release messages that all their legs pass on."""
-        for copy in self.legs.settle() if self.legs.fresh else ():
+        for copy in self.legs.settle():
             self.producer.passed(copy)
 
     def follow_up(self, now: int) -> Sequence[Draft]:
         """Process further events of seats whose results were just published."""
         results = self.seats.work_on(now)
-        self._settle()
+        if self.legs.fresh:
+            self._settle()
         if results:
             self._has_work = True
         elif self._has_work:
@@ -517,6 +524,6 @@ class OverlayLayer(Layer):
     def _look_ahead(self) -> None:
         self._has_work = True
         self.due_us = min(
-            self.topology.due_us, self.legs.due_us, self.clients.due_us, self.homes.due_us, self.seats.due_us,
-            self.consumers.due_us, self.handoffs.due_us, self.load.due_us,
+            self.topology.due_us, self.legs.due_us, self.clients.table.due_us, self.clients.again_us,
+            self.homes.due_us, self.seats.due_us, self.consumers.due_us, self.handoffs.due_us, self.load.due_us,
         )  # fmt: skip

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.holdings.copies import Copy
     from carrypost.gossip.outputs import Journal
     from carrypost.gossip.transfers.link import HostContext
-    from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
     from carrypost.overlay.clients import ClientManager
     from carrypost.overlay.consumers import Consumers
@@ -135,11 +134,11 @@ class EventNumbers:
         """Return the times of some events to a channel, with those that are not on disk yet."""
         return self._times.get(channel, [])
 
-    def published(self, channel: str, descriptor: Descriptor) -> None:
+    def published(self, channel: str, event: EventTime) -> None:
         """Note the number of an event that was admitted."""
-        number = self._last[channel] = event_of(descriptor)
+        number = self._last[channel] = event.number
         marks = self._times.setdefault(channel, [])
-        marks.append(EventTime(number, descriptor.created_us))
+        marks.append(event)
         if not number % _THIN_EVERY:
             marks = self._times[channel] = thinned(marks)
         self._ledger.put(NUMBERS + channel.encode(), packed(number) + _encode(marks))
@@ -205,7 +204,8 @@ class Producer:
         """Restore the events of the log after a restart, and send those that had not left."""
         own = [copy for copy in copies if copy.own and copy.here and event_of(copy.descriptor)]
         for copy in sorted(own, key=lambda each: event_of(each.descriptor)):
-            self._enter(copy)
+            if (channel := channel_of(copy.descriptor.destination)) is not None:
+                self._enter(channel, event_of(copy.descriptor), copy)
         for channel in self._log:
             self._homes.attach(Role.PRODUCER, channel)
 
@@ -214,11 +214,12 @@ class Producer:
     def published(self, copies: Sequence[Copy]) -> None:
         """Number events that were admitted, add them to the log, and look for a home for their channels."""
         for copy in copies:
-            if event_of(copy.descriptor) and (channel := channel_of(copy.descriptor.destination)) is not None:
-                self.numbers.published(channel, copy.descriptor)
+            number = event_of(copy.descriptor)
+            if number and (channel := channel_of(copy.descriptor.destination)) is not None:
+                self.numbers.published(channel, EventTime(number, copy.descriptor.created_us))
                 self._note_arrived(channel)
                 self._homes.attach(Role.PRODUCER, channel)
-                self._enter(copy)
+                self._enter(channel, number, copy)
 
     def _note_arrived(self, channel: str) -> None:
         """Note events that came to their home, in the batch of the next one: none is made for it alone."""
@@ -226,10 +227,7 @@ class Producer:
         while going and ((copy := log.get(going[0])) is None or self._holdings.is_kept_event(copy)):
             self._settle(channel, going.popleft())
 
-    def _enter(self, copy: Copy) -> None:
-        channel, number = channel_of(copy.descriptor.destination), event_of(copy.descriptor)
-        if channel is None:
-            return
+    def _enter(self, channel: str, number: int, copy: Copy) -> None:
         self._log.setdefault(channel, {})[number] = copy
         passed = number <= self._passed.get(channel, 0)
         if passed or copy.descriptor.home is None:

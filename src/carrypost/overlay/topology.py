@@ -89,7 +89,8 @@ class Vicinity:
 
     def _look(self) -> None:
         reach, brokers = self._island.reach(), self._brokers.version
-        if reach is not self._seen[0] or brokers != self._seen[1]:
+        before, version = self._seen
+        if brokers != version or (reach is not before and reach != before):
             self._seen = reach, brokers
             hops = {each.node: reach[each.node] for each in self._brokers if each.node in reach}
             self._version += hops != self._hops

@@ -189,7 +189,7 @@ class Modules:
 
     def left(self, copies: Sequence[Copy]) -> None:
         """Forget legs that are gone: modules are asked for again."""
-        for entry in self._entries.values() if copies else ():
+        for entry in self._entries.values() if self._entries else ():
             if entry.copy is not None and any(entry.copy is copy for copy in copies):
                 entry.copy = None
 
