@@ -12,6 +12,9 @@ three hosts counts, publication and acknowledgements included. *Alone*: each mes
 *Events*: the same for an event over three hops, from its producer over both homes to its consumer: four messages are
 made, three are acknowledged.
 
+*Calls* (`--calls`, which prints nothing else): function calls of Python and C for such an event, without signatures,
+beside those for a message by gossip. Other work on the machine does not change them.
+
 *Relocations*: a seat with 1,000 bytes of state moves from a broker to its neighbour, beside a leg over that hop alone.
 Five seconds count, with what hosts do in any case.
 
@@ -28,11 +31,12 @@ producers, each on a node of its own. An event is sent every minute. Messages by
 *Walkers* (`--walkers SECONDS`): CPU time of `scenarios/overlay.toml`, which has brokers alone, and of
 `scenarios/overlay_clients.toml`, each beside the same scenario without overlay.
 
-Run: carrypost bench overlay [--quick] [--strict] [--json] [--messages N] [--repeats N] [--walkers SECONDS]
+Run: carrypost bench overlay [--quick] [--strict] [--json] [--messages N] [--repeats N] [--walkers SECONDS] [--calls]
 """
 
 from __future__ import annotations
 
+import cProfile
 import math
 import random
 import statistics
@@ -72,6 +76,8 @@ MODULATOR_GOAL_US = 10.0
 WALKERS_GOALS = {"overlay.toml": 1.5, "overlay_clients.toml": 2.5}
 """CPU time of walking nodes, by that of the same without overlay."""
 TOGETHER = (1, 20)
+CALLS_GOALS = {1: 2.0, 20: 2.2}
+"""Function calls of an event, by those of a message by gossip, by the number published at once."""
 SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 _BYTES, _NEIGHBOURS = 1_000, 6
 
@@ -131,6 +137,35 @@ def beside_gossip(kind: str, messages: int, repeats: int) -> Iterator[dict[str, 
                 "messages": messages, "repeats": repeats, f"{kind} µs": own_us, "gossip µs": gossip_us, "times": times,
                 "goal": goal, "met": times <= goal,
             }  # fmt: skip
+
+
+def calls(messages: int) -> Iterator[dict[str, object]]:
+    """Rows of the table of calls."""
+    rng = random.Random(1)
+    payloads = [rng.randbytes(_BYTES) for _ in range(messages)]
+    for together, goal in CALLS_GOALS.items():
+        event, gossip = (_calls(kind, payloads, together) for kind in ("event", "gossip"))
+        yield {
+            "published": "alone" if together == 1 else f"{together} together", "messages": messages,
+            "event calls": round(event), "gossip calls": round(gossip), "times": event / gossip,
+            "goal": goal, "met": event / gossip <= goal,
+        }  # fmt: skip
+
+
+def _calls(kind: str, payloads: Sequence[bytes], together: int) -> float:
+    """Return the function calls of all hosts together for one message over three hops."""
+    profile = cProfile.Profile()
+
+    def clock_s() -> float:
+        profile.disable()
+        count = sum(each.callcount for each in profile.getstats())
+        profile.enable()
+        return count / 1e6
+
+    try:
+        return message_us(kind, payloads, "off", together=together, hops=HOPS["event"], clock_s=clock_s)
+    finally:
+        profile.disable()
 
 
 @modulator("benchmark-count", payload=True)
@@ -225,9 +260,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--messages", type=_report.positive, default=200, metavar="N", help="messages of a round")
     parser.add_argument("--repeats", type=_report.positive, default=5, metavar="N", help="rounds of each kind")
     parser.add_argument("--walkers", type=_report.positive, metavar="SECONDS", help="also emulate so long")
+    parser.add_argument("--calls", action="store_true", help="count the function calls of events, and nothing else")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a goal is missed")
     given = parser.parse_args(argv)
     messages, repeats = (20, 1) if given.quick else (given.messages, given.repeats)
+    if given.calls:
+        counted = list(calls(messages))
+        _report.show("Calls: functions called for an event over both homes, and by gossip", counted, json=given.json)
+        return 1 if given.strict and not all(row["met"] for row in counted) else 0
     found = [routes(count, repeats if given.quick else max(11, repeats)) for count in ROUTES_GOALS_MS]
     _report.show("Routes: all paths of one broker, found anew", found, json=given.json)
     passed = list(beside_gossip("leg", messages, repeats))
