@@ -375,7 +375,7 @@ def _tickets(stranger: Stranger) -> f.Frame:
 
 def _encounters(stranger: Stranger) -> f.Frame:
     """Return another table, with a node that does not exist."""
-    return f.Encounters(0, 1, stranger.chance.randbytes(8) + bytes([64, 0]))
+    return f.Encounters(0, 1, stranger.chance.randbytes(4) + bytes([64, 0]), b"", True)
 
 
 def _short_hashes(stranger: Stranger) -> f.Frame:
@@ -387,16 +387,6 @@ def _short_hashes(stranger: Stranger) -> f.Frame:
 def _held(stranger: Stranger) -> f.Frame:
     """Return an answer to a list that was never sent."""
     return f.Held(stranger.chance.getrandbits(40), bytes([255]))
-
-
-def _names_request(stranger: Stranger) -> f.Frame:
-    """Ask for the names of a table that was never sent."""
-    return f.NamesRequest(stranger.chance.randbytes(8), 1, packed_hashes([stranger.chance.getrandbits(11)]))
-
-
-def _names(stranger: Stranger) -> f.Frame:
-    """Return names of a table that was never sent."""
-    return f.Names(stranger.chance.randbytes(8), b"", stranger.chance.randbytes(8))
 
 
 def _empty_summary(stranger: Stranger) -> f.Frame:
@@ -534,8 +524,6 @@ ATTACKS: Final[dict[str, Callable[[Stranger], bytes]]] = {
     "Encounters: another table each time": _endless(_encounters),
     "Listing: of unknown messages, another one each time": _endless(_short_hashes),
     "Held: of no list": _endless(_held),
-    "NamesRequest: of no table": _endless(_names_request),
-    "Names: of no table": _endless(_names),
     "Summary: of nothing, another one each time": _endless(_empty_summary),
     "Summary: of unknown messages": _endless(_long_summary),
     "Missing: of no list": _endless(_missing),

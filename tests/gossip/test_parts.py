@@ -33,6 +33,15 @@ def test_a_part_that_says_nothing_or_too_much_is_refused(part: int, count: int, 
         Parts(8).add("a", "thing", part, count, body)
 
 
+def test_parts_of_two_things_under_one_name_are_refused() -> None:
+    parts = Parts(1_000)
+    assert parts.add("a", "thing", 2, 3, b"long") is None
+    with pytest.raises(LimitError, match="part 2 of 2"):
+        parts.add("a", "thing", 0, 2, b"short")
+    assert len(parts) == 0
+    assert parts.add("a", "thing", 0, 1, b"other") == b"other"
+
+
 @pytest.mark.parametrize("body", [b"x", bytes(100)])
 def test_who_fills_the_buffer_loses_what_it_began_and_nobody_else_does(body: bytes) -> None:
     parts = Parts(10_000)

@@ -24,8 +24,6 @@ from carrypost.gossip.wire.frames import (
     Held,
     Listing,
     Missing,
-    Names,
-    NamesRequest,
     Offer,
     OfferEntry,
     Summary,
@@ -156,7 +154,7 @@ def test_a_flood_ends_when_everybody_has_everything() -> None:
 @pytest.mark.parametrize("paper_mode", [False, True])
 @pytest.mark.parametrize(
     "frame",
-    [each for each in RECEIVED if not isinstance(each, Tickets | Encounters | Listing | Held | NamesRequest | Names)],
+    [each for each in RECEIVED if not isinstance(each, Tickets | Encounters | Listing | Held)],
     ids=lambda frame: type(frame).__name__,
 )
 def test_whatever_the_strategy_no_kind_of_frame_is_without_a_handler(frame: Frame, paper_mode: bool) -> None:
@@ -171,7 +169,7 @@ def test_only_routing_strategies_know_tickets_and_tables() -> None:
     with testing.network("a", "b", seed=1) as net:
         net.link("a", "b")
         net.advance(5)
-        net.inject("a", [Tickets(1, (1,)), Encounters(0, 1)], "b")
+        net.inject("a", [Tickets(1, (1,)), Encounters(0, 1, bytes(6))], "b")
         assert net.host("a").overview().refused == {"kind": 2}
 
 

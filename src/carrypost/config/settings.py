@@ -116,7 +116,7 @@ class Limits:
     """Deliveries that the application has not confirmed, never more than half of the cache; their copies are pinned."""
     unconfirmed_bytes_max: int = size(64 * MIB, 1, UNBOUNDED)
     """Payload of unconfirmed deliveries, never more than half of the cache."""
-    encounters_max: int = whole(4_096, 1, 65_536)
+    encounters_max: int = whole(4_096, 1, 16_384)
     """Nodes in the table of encounters of `prophet`, and in that of a neighbour."""
     acked_max: int = whole(1_000, 4, 65_536)
     """Records of acknowledgements that are kept and forwarded; for messages unknown here, a quarter of that."""

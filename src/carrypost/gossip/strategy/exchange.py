@@ -230,6 +230,11 @@ class Routed(Exchange):
         """Return those of the slots in `mask`, all for other nodes, that the neighbour gets to carry."""
         return 0
 
+    def reconsider(self) -> None:
+        """Look again at all messages that `relay` looks at once for each neighbour (`OffersMade.carried`)."""
+        for contact in self.contacts.all:
+            contact.offers.carried.forget_slots(-1)
+
     def flush(self, now: int, link: Link | None) -> None:
         """Drop this host's copies of messages that its programs have, then end the step."""
         holdings = self._holdings

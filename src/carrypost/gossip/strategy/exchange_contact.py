@@ -370,11 +370,31 @@ class OpenOffer:
         self.tries = 0
 
 
+class Judged:
+    """The messages that were looked at for a neighbour, each once, and those of them that it is to get."""
+
+    __slots__ = ("found", "seen")
+
+    def __init__(self) -> None:
+        self.seen = self.found = 0
+
+    def fresh(self, mask: int) -> int:
+        """Return the slots among these that were not looked at yet. The caller does so, and adds to `found`."""
+        fresh = mask & ~self.seen
+        self.seen |= fresh
+        return fresh
+
+    def forget_slots(self, mask: int) -> None:
+        """Look at the messages in these slots again."""
+        self.seen &= ~mask
+        self.found &= ~mask
+
+
 class OffersMade:
     """The beliefs about one neighbour's cache, and the offers made to it (`gossip.strategy.offers`)."""
 
     __slots__ = (
-        "_timers", "candidates", "looked_at", "naming", "offered", "offered_us", "open", "partials", "partials_us",
+        "_timers", "candidates", "carried", "naming", "offered", "offered_us", "open", "partials", "partials_us",
         "stalled",
     )  # fmt: skip
 
@@ -382,9 +402,10 @@ class OffersMade:
         self._timers = timers
         self.candidates = Candidates()
         """Messages that may be offered next."""
-        self.looked_at = self.naming = 0
-        """Slots outside the neighbour's profile whose recipient lists were read, and those of them that name the
-        neighbour."""
+        self.naming = Judged()
+        """Messages outside the neighbour's profile whose recipient lists were read, and those that name it."""
+        self.carried = Judged()
+        """Messages for others, and those that the neighbour gets to carry, for strategies that look at each once."""
         self.offered = 0
         """Slots in offers without an answer yet."""
         self.offered_us = -NEVER
@@ -445,8 +466,8 @@ class OffersMade:
     def forget_slots(self, mask: int) -> None:
         """Drop every belief about these slots."""
         keep = ~mask
-        self.candidates.forget_slots(mask)
-        self.looked_at, self.naming = self.looked_at & keep, self.naming & keep
+        for each in (self.candidates, self.naming, self.carried):
+            each.forget_slots(mask)
         self.offered &= keep
         for offer in self.open.values():
             offer.mask &= keep

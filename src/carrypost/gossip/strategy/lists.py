@@ -150,11 +150,11 @@ class Lists:
         contact.link.send((Held(frame.run, held.to_bytes((frame.count + 7) // 8, "little")),))
         self._review.agree(contact, run, now)
 
-    def receive_held(self, contact: ExchangeContact, frame: Held, now: int) -> bool:
-        """Note what the neighbour lacks of a list, and return True; raises `RemoteError` for an impossible answer."""
+    def receive_held(self, contact: ExchangeContact, frame: Held, now: int) -> None:
+        """Note what the neighbour lacks of a list; raises `RemoteError` for an impossible answer."""
         run = contact.machine.asking
         if not isinstance(run, ListRun) or run.number != frame.run:
-            return False  # Another run has taken its place.
+            return  # Another run has taken its place.
         if len(frame.held) != (len(run.slots) + 7) // 8:
             raise DecodeError("held")
         contact.link.outbox.recovery.expect(now - run.asked_us)
@@ -163,7 +163,6 @@ class Lists:
         lacking = mask_of([slot for number, slot in enumerate(run.slots) if number not in held])
         run.mine_only |= lacking & run.snapshot  # Slots that were freed meanwhile are not in it any more.
         self._review.agree(contact, run, now)
-        return True
 
     def _hashes(self, mask: int, key: int, count: int) -> dict[int, int]:
         """Return the short hashes of messages by slot, as a list of `count` messages has them."""

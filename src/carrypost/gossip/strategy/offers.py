@@ -187,15 +187,14 @@ class Offers:
 
     def _naming(self, contact: ExchangeContact, mask: int) -> int:
         """Return the slots whose recipient lists name the neighbour, which wants them whatever its profile says."""
-        offering, copies, left_of = contact.offers, self._cache.copies, self._holdings.recipients.left
+        naming, copies, left_of = contact.offers.naming, self._cache.copies, self._holdings.recipients.left
         # Lists are read once per contact and message. To read them again for each offer would cost
         # their length each time.
-        if fresh := mask & ~offering.looked_at:
-            offering.looked_at |= fresh
+        if fresh := naming.fresh(mask):
             node = contact.link.node
             found = [copy for slot in bits(fresh) if (copy := copies[slot]) is not None]
-            offering.naming |= mask_of([copy.slot for copy in found if node in left_of(copy.descriptor)])
-        return mask & offering.naming
+            naming.found |= mask_of([copy.slot for copy in found if node in left_of(copy.descriptor)])
+        return mask & naming.found
 
     def _offer(self, contacts: list[ExchangeContact], mask: int, now: int) -> None:
         """Offer messages to one neighbour, or to several by broadcast."""

@@ -10,10 +10,10 @@ them. An acknowledgement repeats what the last two reported, so that one may be 
 serial far from the others (a forged one, or a frame that was delayed) must not keep those around it from being
 acknowledged: the frames recorded so far are reported, and the bitmap starts anew at that serial.
 
-`Parts` is the buffer of descriptors and profiles that arrive in several parts. It is bounded for all senders together,
-in bytes and in parts (a part of one byte is not free, either). When it is full, the sender that fills most of it loses
-the thing that has waited longest without a new part, and has to send it again: so a sender of nothing but first parts
-does not hinder others.
+`Parts` is the buffer of descriptors, profiles and tables of encounters in several parts. It is bounded for all senders
+together, in bytes and in parts (a part of one byte is not free, either). When it is full, the sender that fills most of
+it loses the thing that has waited longest without a new part, and has to send it again: so a sender of nothing but
+first parts does not hinder others.
 """
 
 from __future__ import annotations
@@ -203,7 +203,10 @@ class Parts:
         return sum(map(len, self._open.values()))
 
     def add(self, owner: str, key: Hashable, part: int, parts: int, body: bytes) -> bytes | None:
-        """Add one part; return the whole once it is complete. An empty or oversized part is refused."""
+        """Add one part; return the whole once it is complete.
+
+        An empty or oversized part is refused, and so is one that contradicts those before it about their number.
+        """
         if not 0 <= part < parts <= PARTS_MAX or not body or len(body) > self._bytes_max:
             raise LimitError("parts", f"part {part} of {parts}, {len(body)} bytes")
         things = self._open.setdefault(owner, {})
@@ -216,6 +219,9 @@ class Parts:
         if len(have) == parts and max(have) == parts - 1:
             self._forget(owner, key)
             return b"".join(have[number] for number in range(parts))
+        if max(have) >= parts:
+            self._forget(owner, key)
+            raise LimitError("parts", f"part {max(have)} of {parts}")
         while self._bytes > self._bytes_max or self._count > OPEN_MAX:
             fullest = max(self._used, key=self._used.__getitem__)
             self._forget(fullest, next(iter(self._open[fullest])))

@@ -28,9 +28,9 @@ from carrypost.gossip.wire.frames import (
     ENTRY_BYTES,
     FINGERPRINT_BYTES,
     HEAD_BYTES,
-    KEY_BYTES,
     LEVEL_BYTES,
     LISTED_MAX,
+    NAMES_BYTES,
     cut,
     hops,
     listing_bytes,
@@ -220,29 +220,14 @@ def _check_tickets(frame: f.Tickets, limits: Limits) -> None:
 
 
 def _check_encounters(frame: f.Encounters, limits: Limits) -> None:
-    if frame.names:
-        _check_levels(frame, limits)
-        return
-    listed, rest = divmod(len(frame.entries), ENTRY_BYTES)
-    require(sound=rest == 0 and frame.part < frame.parts and (frame.parts == 1 or listed > 0))
-    allow(max(listed, frame.parts), limits.encounters_max)
-    entries = unpacked_entries(frame.entries)
-    keys = [key for key, _ in entries]
-    require(sound=all(0 < units <= CERTAIN for _, units in entries) and all(map(lt, keys, keys[1:])))
-
-
-def _check_levels(frame: f.Encounters, limits: Limits) -> None:
-    levels, rest = divmod(len(frame.entries), LEVEL_BYTES)
-    require(sound=rest == 0 and (frame.part, frame.parts) == (0, 1) and len(frame.names) == KEY_BYTES)
-    allow(levels - 1, limits.encounters_max)  # Of the sender itself there is one, too.
-    require(sound=all(units <= CERTAIN for units in unpacked_levels(frame.entries)))
-
-
-def _check_names(frame: f.Names, limits: Limits) -> None:
-    allow(len(frame.held), LISTED_MAX // 8)
-    allow(len(frame.others), limits.encounters_max * KEY_BYTES)
-    keys = cut(frame.others, KEY_BYTES)
-    require(sound=len(frame.others) % KEY_BYTES == 0 and all(map(lt, keys, keys[1:])))
+    listed, rest = divmod(len(frame.entries), LEVEL_BYTES if frame.names else ENTRY_BYTES)
+    require(sound=rest == 0 and listed > 0 and frame.part < frame.parts and len(frame.names) in (0, NAMES_BYTES))
+    most = limits.encounters_max + 1  # There is one of the sender itself, too.
+    allow(max(listed, frame.parts), most)
+    if not frame.names:
+        _check_prefixes(frame.entries, most, ENTRY_BYTES)
+    levels = unpacked_levels(frame.entries) if frame.names else [each for _, each in unpacked_entries(frame.entries)]
+    require(sound=max(levels) <= CERTAIN)
 
 
 Check = Callable[[Any, Limits], None]
@@ -268,7 +253,5 @@ CHECKS: dict[type, Check] = {
     f.Encounters: _check_encounters,
     f.Listing: lambda frame, _: require(sound=len(frame.hashes) == listing_bytes(frame.count)),
     f.Held: lambda frame, _: allow(len(frame.held), LISTED_MAX // 8),
-    f.NamesRequest: lambda frame, _: require(sound=len(frame.hashes) == listing_bytes(frame.count)),
-    f.Names: _check_names,
 }
 """Checks by kind; a kind without a check is sound as soon as it is decoded."""

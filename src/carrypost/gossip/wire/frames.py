@@ -51,7 +51,7 @@ from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import PREFIX_BYTES, MessageId
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 
 ACKED_IDS_MAX: Final = 32
@@ -186,11 +186,11 @@ def unpacked(data: bytes) -> list[int]:
 
 CERTAIN: Final = 1 << 15
 """The probability 1 in a table; the smallest one is 1."""
-KEY_BYTES: Final = 8
-"""Of the name of a node in a table: the first bytes of SHA-256 over its id."""
-_ENTRY: Final = Struct(f">{KEY_BYTES}sH")
+NAMES_BYTES: Final = 8
+"""Of the hash of the names of a table."""
+_ENTRY: Final = Struct(f">{PREFIX_BYTES}sH")
 ENTRY_BYTES: Final = _ENTRY.size
-LEVEL_BYTES: Final = ENTRY_BYTES - KEY_BYTES
+LEVEL_BYTES: Final = ENTRY_BYTES - PREFIX_BYTES
 LISTED_MAX: Final = 1_024
 """Messages in one list."""
 LOW_BITS: Final = 10
@@ -211,11 +211,13 @@ class Encounters(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
     part: Part
     parts: Parts
-    entries: bytes = b""
-    """For each node 8 bytes of SHA-256 over its id, ascending, and a probability in units of 2^-15, as 2 bytes. With
-    `names` the probabilities alone."""
+    entries: bytes
+    """For each node that the sender knows, itself among them, its prefix, ascending, and a probability in units of
+    2^-15, as 2 bytes. With `names` the probabilities alone."""
     names: bytes = b""
-    """The first 8 bytes of SHA-256 over the names, for a neighbour that knows the same nodes."""
+    """The first 8 bytes of SHA-256 over the prefixes, for a neighbour that knows the same nodes."""
+    asks: bool = False
+    """True if the sender asks for the table of the receiver."""
 
 
 class Listing(msgspec.Struct, frozen=True, array_like=True, tag=21):
@@ -242,28 +244,6 @@ class Held(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """Little-endian; bit i stands for message i of the list."""
 
 
-class NamesRequest(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Request for the names of a table that came without them."""
-
-    names: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-    """As in that table."""
-    count: Annotated[int, msgspec.Meta(ge=1, le=LISTED_MAX)]
-    """Number of nodes that the sender knows, itself among them."""
-    hashes: bytes
-    """Leading bits of their names in tables, 10 more than the number of nodes has, in the form of a `Listing`."""
-
-
-class Names(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """The answer to a `NamesRequest`."""
-
-    names: Annotated[bytes, msgspec.Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
-    """As in the request."""
-    held: bytes = b""
-    """Little-endian; bit i stands for node i of the request: it is in the table."""
-    others: bytes = b""
-    """Names of all other nodes in the table, 8 bytes each, ascending."""
-
-
 def listing_bytes(count: int) -> int:
     """Return the length of the hashes of this many messages."""
     return (LOW_BITS * count + count + (1 << count.bit_length()) + 7) // 8
@@ -287,12 +267,12 @@ def unpacked_hashes(data: bytes, count: int) -> list[int] | None:
     return found if found == sorted(found) else None
 
 
-def packed_entries(entries: list[tuple[bytes, int]]) -> bytes:
+def packed_entries(entries: Iterable[tuple[bytes, int]]) -> bytes:
     """Return the entries of a table as bytes."""
     return b"".join([_ENTRY.pack(*each) for each in entries])
 
 
-def packed_levels(levels: list[int]) -> bytes:
+def packed_levels(levels: Collection[int]) -> bytes:
     """Return probabilities without the names of their nodes as bytes."""
     return pack(f">{len(levels)}H", *levels)
 
@@ -305,6 +285,12 @@ def unpacked_levels(data: bytes) -> tuple[int, ...]:
 def unpacked_entries(data: bytes) -> list[tuple[bytes, int]]:
     """Return the entries in these bytes."""
     return list(_ENTRY.iter_unpack(data))
+
+
+def unpacked_table(data: bytes, nodes: Sequence[bytes]) -> dict[bytes, int] | None:
+    """Return the table in these bytes, the probabilities of `nodes` or, without, entries; None if it is none."""
+    found = dict(zip(nodes, unpacked_levels(data), strict=False) if nodes else unpacked_entries(data))
+    return found if len(data) == (LEVEL_BYTES * len(nodes) if nodes else ENTRY_BYTES * len(found)) else None
 
 
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
@@ -582,7 +568,7 @@ class OpenRelay(msgspec.Struct, frozen=True):
 WireFrame = (
     Announce | Profile | ProfileRequest | Digest | Offer | Request | DescriptorPart | HashList | Data | Ack | Parcel
     | AckRecord | AckList | Summary | Missing | LinkState | LinkRecord | Relay | Tickets | Encounters
-    | Listing | Held | NamesRequest | Names
+    | Listing | Held
 )  # fmt: skip
 Frame = WireFrame | WholeDescriptor | OpenParcel | StoredData | BlankData | OpenRelay
 
