@@ -58,6 +58,19 @@ def test_a_payload_is_cut_into_pieces_as_its_descriptor_says(size: int, lengths:
     assert all(descriptor.fragments_in(number) >= 1 for number in range(len(lengths)))
 
 
+@pytest.mark.parametrize("fragment_bytes", [64, 1_000, 1_024, PIECE_BYTES, 65_000])
+@pytest.mark.parametrize("size", [PIECE_BYTES + 1, 3 * PIECE_BYTES, 3 * PIECE_BYTES + 2_049])
+def test_fragments_cover_each_piece_in_a_row_and_nothing_else(size: int, fragment_bytes: int) -> None:
+    found = Descriptor("a", 1, 1, 0, None, "news", size, size, PayloadCodec.BLANK, b"", fragment_bytes)
+    covered = dict.fromkeys(range(found.pieces + 1), 0)
+    for index in range(found.fragments_per_piece * (found.pieces + 1)):
+        piece, offset, length = found.fragment_at(index)
+        if length > 0:
+            assert offset == covered[piece]
+            covered[piece] += length
+    assert list(covered.values()) == [*map(found.piece_length, range(found.pieces)), 0]
+
+
 def test_the_root_is_the_hash_over_the_hashes_of_the_pieces_as_sent() -> None:
     packed = pack(random.Random(1).randbytes(40_000))
     hashes = b"".join(hashlib.sha256(piece).digest() for piece in packed.pieces)

@@ -350,6 +350,17 @@ class Descriptor(msgspec.Struct, frozen=True, array_like=True, dict=True):
         """Return the number of bytes of piece number `piece`."""
         return min(PIECE_BYTES, self.length - piece * PIECE_BYTES)
 
+    def fragment_at(self, index: int) -> tuple[int, int, int]:
+        """Return the piece of a fragment of a large payload, its offset there, and its length; below 1: there is none.
+
+        Called for each fragment that is sent or arrives. With long datagrams a piece is one fragment.
+        """
+        if self.fragments_per_piece == 1:
+            return index, 0, min(PIECE_BYTES, self.length - index * PIECE_BYTES)
+        piece, number = divmod(index, self.fragments_per_piece)
+        offset = number * self.fragment_bytes
+        return piece, offset, min(self.fragment_bytes, self.piece_length(piece) - offset)
+
     def fragments_in(self, piece: int) -> int:
         """Return the number of fragments of piece number `piece`; an empty piece has one, empty."""
         return max(1, -(-self.piece_length(piece) // self.fragment_bytes))

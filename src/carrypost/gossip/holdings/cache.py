@@ -287,10 +287,12 @@ class Cache:
         if held == copy.held:
             return True
         room = self.room
-        fits = room.fits(0, nbytes)
-        leaving = [] if fits else room.clear(copy, 0, nbytes)
-        if isinstance(leaving, Reason):
-            return False
+        leaving: list[Copy] = []
+        if not room.fits(0, nbytes):
+            found = room.clear(copy, 0, nbytes)
+            if isinstance(found, Reason):
+                return False
+            leaving = found
         room.grow(copy, nbytes)
         self._hold(copy, held)
         if leaving:

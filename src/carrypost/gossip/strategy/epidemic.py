@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from carrypost.gossip.strategy.exchange import Routed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from carrypost.gossip.strategy.exchange_contact import ExchangeContact
+    from carrypost.gossip.transfers.arrivals_and_removals import Arrival
 
 
 class Epidemic(Routed):
@@ -20,3 +23,8 @@ class Epidemic(Routed):
     def relay(self, contact: ExchangeContact, mask: int, now: int) -> int:  # noqa: ARG002 - as others have it
         """Choose everything."""
         return mask
+
+    def gained(self, now: int, *, fresh: Sequence[Arrival] = (), own: bool = False, partial: bool = False) -> None:
+        """Offer new messages soon; half-received ones are not offered, and change nothing about the others."""
+        if not partial:
+            super().gained(now, fresh=fresh, own=own)

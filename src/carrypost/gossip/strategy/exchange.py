@@ -145,7 +145,8 @@ class Exchange(Strategy[ExchangeContact]):
         super().receive_ack(link, frame, now)
         contact = self.contacts.of(link)
         if contact is not None:
-            self.fresh.offer_lost(contact, now)
+            if self.fresh.on:
+                self.fresh.offer_lost(contact, now)
             self.offers.acknowledged(contact, now)
 
     def _over_contact(self, handle: Callable[[ExchangeContact, Any, int], None]) -> Callable[[Link, Any, int], None]:

@@ -401,17 +401,15 @@ class Inbound:
         else:
             length, body = len(frame.body), b"" if descriptor.codec is PayloadCodec.BLANK else frame.body
         if descriptor.small:
-            piece, number, expected = frame.index, 0, descriptor.length
+            piece, offset, expected = frame.index, 0, descriptor.length
         else:
-            piece, number = divmod(frame.index, descriptor.fragments_per_piece)
-            rest = descriptor.piece_length(piece) - number * descriptor.fragment_bytes
-            expected = min(descriptor.fragment_bytes, rest) if rest > 0 else -1
-        if piece >= descriptor.pieces or length != expected:
+            piece, offset, expected = descriptor.fragment_at(frame.index)
+        if piece >= descriptor.pieces or length != expected or not (length or descriptor.small):
             self._outputs.refuse("fragment", link.peer)
         elif descriptor.small:
             self._store(link, want, 0, body, now)
         else:
-            self._buffer(link, want, (piece, number), body, now)
+            self._buffer(link, want, (piece, offset), body, now)
         return frame.handle in link.inbox.wants or self.closed(link, frame.handle)
 
     def store_small(self, link: Link, want: Want, frame: OpenParcel, now: int, *, wanted: bool) -> bool:
@@ -426,8 +424,8 @@ class Inbound:
         return copy is not None and (copy.whole or copy.finished)
 
     def _buffer(self, link: Link, want: Want, at: tuple[int, int], body: bytes, now: int) -> None:
-        """Keep a fragment until its piece is whole; `at` is the piece, and the fragment's number in it."""
-        piece, number = at
+        """Keep a fragment until its piece is whole; `at` is the piece, and the fragment's offset in it."""
+        piece, offset = at
         descriptor, copy = want.descriptor, self._cache.get(want.entry.message)
         if descriptor is None or (copy is not None and copy.here and copy.held >> piece & 1):
             return
@@ -438,9 +436,9 @@ class Inbound:
         fragments = want.fragments.setdefault(piece, {})
         # Only the first arrival of a fragment counts as useful: sent over and over, it would pay
         # for its own flood.
-        if number not in fragments:
+        if offset not in fragments:
             link.work.credit()
-            fragments[number] = body
+            fragments[offset] = body
             self._wants.charge(link, want.entry.handle, piece, len(body))
             self._finish(link, want.entry.handle, piece, now)
 
@@ -452,7 +450,7 @@ class Inbound:
             return
         if len(want.fragments.get(piece, ())) == descriptor.fragments_in(piece):
             found = self._wants.free(link, handle, piece) or {}
-            self._store(link, want, piece, b"".join([found[number] for number in sorted(found)]), now)
+            self._store(link, want, piece, b"".join([found[offset] for offset in sorted(found)]), now)
 
     def _store(self, link: Link, want: Want, piece: int, body: bytes, now: int) -> None:
         """Verify a whole piece, make room for it and journal it."""

@@ -231,9 +231,7 @@ class BurstBuilder:
         if descriptor.small:
             piece, offset, length = 0, 0, descriptor.length
         else:
-            piece, number = divmod(index, descriptor.fragments_per_piece)
-            offset = number * descriptor.fragment_bytes
-            length = min(descriptor.fragment_bytes, descriptor.piece_length(piece) - offset)
+            piece, offset, length = descriptor.fragment_at(index)
         if descriptor.codec is _BLANK:
             return BlankData(handle, serial, index, False, length)
         return StoredData(handle, serial, index, False, descriptor.id, piece, offset, length)
