@@ -261,13 +261,12 @@ class Bench(Rounds):
         wrap_us = _least_us(lambda: hpke.wrap(hpke.public_of(privates[0]), bytes(32), b"", bytes([1]) * 32), 50)
 
         def make() -> values.SignedCharter:
-            members = values.members_of(keys, None, author, epoch, entropy)
-            return values.sign(root, values.Charter(1, 1, 1, epoch.id, members))
+            return values.sign(root, values.charter_of(author, epoch, keys, (), entropy))
 
-        encoded = make().encoded
+        encoded, reader = make().encoded, {sealing.key_id(hpke.public_of(privates[50])): privates[50]}
 
         def apply() -> None:
-            values.epoch_of(values.read_charter(encoded, root.node), privates[50])
+            values.epoch_of(values.read_charter(encoded, root.node), reader)
 
         return [
             _row("make, in wraps", _least_us(make, 1), wrap_us, 110.0),

@@ -127,10 +127,10 @@ def test_every_changed_or_missing_byte_of_a_seal_is_refused() -> None:
 def _read(found: Descriptor) -> None:
     """Open a message as a host does: by the stanza with the id of its key."""
     seal = sealing.seal_of(found)
-    stanzas = {each.key_id: each for each in seal.stanzas if each.wrapped}
-    if sealing.key_id(PUBLIC) not in stanzas:
+    stanza = next((each for each in seal.stanzas if each[:8] == sealing.key_id(PUBLIC) and len(each) > 8), None)
+    if stanza is None:
         raise ForgeryError("seal", "there is no stanza for this reader")
-    sealing.opened_with(found, seal, sealed.secret_of(PRIVATE, stanzas[sealing.key_id(PUBLIC)], seal.salt))
+    sealing.opened_with(found, seal, sealed.secret_of(PRIVATE, stanza, seal.salt))
 
 
 def test_every_changed_byte_of_a_payload_is_refused() -> None:
@@ -152,7 +152,7 @@ def test_each_reader_finds_its_stanza(readers: int) -> None:
     seal = sealing.seal_of(found)
     assert len(seal.stanzas) == readers
     for private, stanza in zip(privates, seal.stanzas, strict=True):
-        assert stanza.key_id == sealing.key_id(hpke.public_of(private))
+        assert stanza[: sealing.KEY_ID_BYTES] == sealing.key_id(hpke.public_of(private))
         plain = sealing.opened_with(found, seal, sealed.secret_of(private, stanza, seal.salt))[0]
         assert plain.attributes == sealed.ATTRIBUTES
 
@@ -161,7 +161,7 @@ def test_more_than_64_stanzas_are_refused() -> None:
     found, _ = sealed.sealed(stanzas=bytes([65]) + bytes(65 * sealing.STANZA_BYTES))
     assert found.headers is not None
     with pytest.raises(ForgeryError, match="at most 64 stanzas, not 65"):
-        sealing.parse(found.headers.seal)
+        sealing.seal_of(found)
 
 
 def test_a_carrier_decodes_a_sealed_message_as_it_came() -> None:

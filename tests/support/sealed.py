@@ -23,9 +23,11 @@ ATTRIBUTES: dict[str, AttributeValue] = {"colour": "red", "urgency": 5}
 LABEL = "a label"
 
 
-def secret_of(private: bytes, stanza: sealing.Stanza, salt: bytes) -> bytes:
+def secret_of(private: bytes, stanza: bytes, salt: bytes) -> bytes:
     """Return the secret of a letter, as its reader finds it."""
-    return sealing.letter_secret(sealing.unwrap(private, stanza.wrapped), salt)
+    found = sealing.unwrap({sealing.key_id(hpke.public_of(private)): private}, stanza)
+    assert found is not None
+    return sealing.letter_secret(found, salt)
 
 
 def sealed(
@@ -45,7 +47,7 @@ def sealed(
     if stanzas is None:
         stanzas = sealing.stanzas_for_readers([sealing.wrap(PUBLIC, SECRET, EPHEMERAL)])
     secret = sealing.letter_secret(SECRET, SALT)
-    seal = sealing.begun(secret, SALT, author.author, destination, stanzas=stanzas)
+    seal = sealing.begun(secret, SALT, author.author, destination, stanzas)
     sent = sealing.seal_payload(seal, codec, len(body) if size is None else size, body)
     made = sealing.seal_headers(seal, headers, dict(ATTRIBUTES), LABEL)
     signer = signer or author

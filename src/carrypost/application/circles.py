@@ -35,7 +35,7 @@ from carrypost.model.pattern import entry
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.security import circle as values
 from carrypost.security import codes, hpke, packets, sealing
-from carrypost.security.circle import Charter, Code, Epoch, Invitation
+from carrypost.security.circle import Code, Epoch, Invitation
 from carrypost.security.identity import Identity
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Circles(Part):
         if draft.recipients is not None or draft.sealed is False:
             option = "recipients" if draft.recipients is not None else "sealed=False"
             raise IllegalArgumentException(f"a message to a circle is sealed for all its members: leave {option} out")
-        sealed = address.sealed_topic(circle.id, values.tags(circle.tag_key, topic))
+        sealed = values.sealed_topic(circle.id, circle.tag_key, topic)
         return msgspec.structs.replace(draft, destination=sealed, topic=topic)
 
     def sending(self, circle: Circle) -> tuple[int, bytes]:
@@ -118,7 +118,7 @@ class Circles(Part):
 
         Raises `IllegalStateException` if it may not, or cannot.
         """
-        if node_bytes(self._node) in circle.removed:
+        if circle.removed and node_bytes(self._node) in circle.removed:
             raise IllegalStateException(f"this node was removed from the circle {circle.name!r}")
         epoch = circle.epoch
         if epoch is None:
@@ -294,11 +294,10 @@ class Circles(Part):
         epoch = Epoch(newest[0], circle.epochs[newest].secret)
         if len(keys) > values.MEMBERS_MAX or len(invitations) > values.MEMBERS_MAX:
             raise IllegalStateException(f"a circle has at most {values.MEMBERS_MAX} members, and as many invitations")
-        charter = Charter(
-            1 if before is None else before.number + 1, self._holdings.date_of(now), epoch.number, epoch.id,
-            values.members_of(keys, before, circle.root, epoch, self._entropy),
-            values.invitations_of(invitations, before, circle.root, epoch, self._entropy), circle.removed,
-        )  # fmt: skip
+        date_us = self._holdings.date_of(now)
+        charter = values.charter_of(
+            circle.root, epoch, keys, invitations, self._entropy, before=before, date_us=date_us, removed=circle.removed
+        )
         circle.signed = values.sign(Identity.from_seed(circle.seed), charter)
         circle.charter = circle.signed.encoded
         self._publish(circle, now)
@@ -317,10 +316,11 @@ class Circles(Part):
         removed = tuple(sorted({*circle.removed, *signed.charter.removed}))
         news = removed != circle.removed
         circle.removed = removed
-        for private in (*self.keyring.privates.values(), *([circle.invitation] if circle.invitation else [])):
-            if (epoch := values.epoch_of(signed, private)) is not None:
-                self._learn(circle, epoch, now)
-                break
+        privates = self.keyring.privates
+        if circle.invitation:
+            privates = privates | {sealing.key_id(hpke.public_of(circle.invitation)): circle.invitation}
+        if (epoch := values.epoch_of(signed, privates)) is not None:
+            self._learn(circle, epoch, now)
         if circle.signed is None or signed.rank > circle.signed.rank:
             circle.signed, circle.charter, news = signed, signed.encoded, True
         if not news:

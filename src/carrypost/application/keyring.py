@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.security.identity import Entropy
-    from carrypost.security.sealing import Seal, Stanza
+    from carrypost.security.sealing import Seal
 
 KEY_US = 7 * 86_400 * MICROSECONDS
 """Age at which an own key is replaced."""
@@ -84,10 +84,10 @@ class Keyring:
         self._own_rows, self._rows = Table(ledger, b"K", OwnKey), Table(ledger, b"N", KnownKey)
         self._own: dict[bytes, OwnKey] = {}
         """Own keys by their ids, the newest last."""
-        self._publics: dict[bytes, bytes] = {}
-        """Own public keys by their ids."""
+        self.privates: dict[bytes, bytes] = {}
+        """The own private keys by their ids."""
         self._known: dict[NodeId, KnownKey] = {}
-        self._opened: dict[Stanza, bytes] = {}
+        self._opened: dict[bytes, bytes] = {}
         """Secrets of the last stanzas."""
         self._label_rows = Table(ledger, b"L", LabelRow)
         self.labels: dict[MessageId, str] = {}
@@ -97,14 +97,13 @@ class Keyring:
 
     def current(self, now: int) -> bytes:
         """Return the public key that others should seal for, made now unless there is one of this week."""
-        return self._publics[self._newest(now)]
+        return hpke.public_of(self.privates[self._newest(now)])
 
     def _newest(self, now: int) -> bytes:
         newest = next(reversed(self._own), None)
         if newest is None or self._own[newest].made_us + KEY_US <= now:
             key = OwnKey(self.entropy(hpke.KEY_BYTES), now)
-            public = hpke.public_of(key.private)
-            newest = sealing.key_id(public)
+            newest = sealing.key_id(hpke.public_of(key.private))
             self._enter(newest, key)
             self._own_rows.put(newest, key)
         return newest
@@ -112,11 +111,6 @@ class Keyring:
     def advertised(self, now: int) -> SealingKey:
         """Return the own key for others, with the date until which they may use it."""
         return SealingKey(self.current(now), self._holdings.date_of(now) + self.advertised_us)
-
-    @property
-    def privates(self) -> dict[bytes, bytes]:
-        """The own private keys by their ids."""
-        return {name: key.private for name, key in self._own.items()}
 
     @property
     def public(self) -> bytes:
@@ -142,17 +136,17 @@ class Keyring:
     def end_keys(self, now: int) -> None:
         """Delete own keys that no living message needs."""
         for name in [name for name, key in self._own.items() if self._end(key) <= now]:
-            del self._own[name], self._publics[name]
+            del self._own[name], self.privates[name]
             self._own_rows.delete(name)
             self._opened.clear()
 
     def _enter(self, name: bytes, key: OwnKey) -> None:
-        self._own[name], self._publics[name] = key, hpke.public_of(key.private)
+        self._own[name], self.privates[name] = key, key.private
 
     def own_secret(self, salt: bytes, now: int) -> tuple[bytes, bytes]:
         """Return the id of a key and the secret of a message that this host seals for itself."""
         newest = self._newest(now)
-        return newest, sealing.own_secret(self._own[newest].private, salt)
+        return newest, sealing.own_secret(self.privates[newest], salt)
 
     # --- opening -------------------------------------------------------------------------------------------
 
@@ -176,22 +170,18 @@ class Keyring:
     def _secret_of(self, descriptor: Descriptor, seal: Seal) -> bytes | None:
         """Return the secret of a sealed message; None if it is not sealed for this host. Raises `ForgeryError`."""
         if seal.is_own:
-            own = self._own.get(seal.stanzas[0].key_id) if descriptor.node == self._node else None
-            return None if own is None else sealing.own_secret(own.private, seal.salt)
+            own = self.privates.get(seal.stanzas[0]) if descriptor.node == self._node else None
+            return None if own is None else sealing.own_secret(own, seal.salt)
         for stanza in seal.stanzas:
-            if (own := self._own.get(stanza.key_id)) is not None:
-                return sealing.letter_secret(self._unwrap(own, stanza), seal.salt)
+            # An author uses one for several messages, and a key exchange takes long.
+            found = self._opened.get(stanza)
+            if found is None and (found := sealing.unwrap(self.privates, stanza)) is not None:
+                if len(self._opened) >= _OPENED_MAX:
+                    self._opened.clear()
+                self._opened[stanza] = found
+            if found is not None:
+                return sealing.letter_secret(found, seal.salt)
         return None
-
-    def _unwrap(self, own: OwnKey, stanza: Stanza) -> bytes:
-        """Return the secret of a stanza: an author uses one for several messages, and a key exchange takes long."""
-        found = self._opened.get(stanza)
-        if found is None:
-            found = sealing.unwrap(own.private, stanza.wrapped)
-            if len(self._opened) >= _OPENED_MAX:
-                self._opened.clear()
-            self._opened[stanza] = found
-        return found
 
     def wrap_secrets(self, public: bytes, secrets: bytes, message: bytes = b"") -> bytes:
         """Return the secret of a message for the node that it is assigned to, or of several for one that browses."""
@@ -199,12 +189,8 @@ class Keyring:
 
     def unwrap_secrets(self, stanza: bytes, message: bytes = b"") -> bytes:
         """Return what `wrap_secrets` was given; empty if there is nothing, or this host cannot read it."""
-        own = self._own.get(stanza[: sealing.KEY_ID_BYTES])
-        if own is None:
-            return b""
         try:
-            info = _SECRET + message if message else _SECRETS
-            return sealing.unwrap(own.private, stanza[sealing.KEY_ID_BYTES :], info)
+            return sealing.unwrap(self.privates, stanza, _SECRET + message if message else _SECRETS) or b""
         except ForgeryError:
             return b""
 

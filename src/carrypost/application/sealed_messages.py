@@ -20,12 +20,12 @@ from carrypost.errors import ForgeryError, IllegalArgumentException, JMSSecurity
 from carrypost.gossip.layer import Layer
 from carrypost.log.events import PayloadWanted, Reason
 from carrypost.log.journal import SEALING
-from carrypost.model.address import SEALED, Kind, address, addressee, sealed_topic
+from carrypost.model.address import SEALED, Kind, address, addressee
 from carrypost.model.descriptor_values import is_for
 from carrypost.model.ids import NodeId, node_bytes
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.security import sealing
-from carrypost.security.circle import tags
+from carrypost.security.circle import sealed_topic
 from carrypost.security.sealing import Sealing
 
 if TYPE_CHECKING:
@@ -70,12 +70,10 @@ class Letters:
         self._author, self._signs = context.identity.author, context.identity.signed
         self._asked, self._keyring = context.settings.sealing.letters, keyring
         self._circles = circles
+        self.addressed = circles.sealed_draft
+        """Return a draft for the topic of a circle with the destination that carriers see."""
         self._wrapped: dict[tuple[bytes, ...], _Wrapped] = {}
         """Secrets in use, by the keys that they are wrapped for."""
-
-    def addressed(self, draft: Draft) -> Draft:
-        """Return a draft for the topic of a circle with the destination that carriers see."""
-        return self._circles.sealed_draft(draft)
 
     def seal_for(self, draft: Draft) -> Sealing | None:
         """Return the seal of a letter that is about to be packed; None if the message goes in plain text.
@@ -139,7 +137,7 @@ class Letters:
         """Seal for this node alone. No key exchange is needed: it derives the secret of its key again."""
         salt = self._keyring.entropy(sealing.SALT_BYTES)
         key, secret = self._keyring.own_secret(salt, now)
-        return self._seal(draft, salt, secret, sealing.stanza_for_author(key), now, own=True)
+        return self._seal(draft, salt, secret, sealing.stanza_for_author(key), own=secret)
 
     def _for_readers(self, draft: Draft, readers: tuple[NodeId, ...], publics: list[bytes], now: int) -> Sealing:
         salt, keys = self._keyring.entropy(sealing.SALT_BYTES), tuple(publics)
@@ -148,7 +146,7 @@ class Letters:
             found = self._wrap(keys, now)
             for node in readers:
                 self._keyring.used(node, now)
-        return self._seal(draft, salt, sealing.letter_secret(found.secret, salt), found.stanzas, now)
+        return self._seal(draft, salt, sealing.letter_secret(found.secret, salt), found.stanzas)
 
     def _wrap(self, publics: tuple[bytes, ...], now: int) -> _Wrapped:
         """Wrap a new secret for readers: a key exchange for each of them, which takes longer than a signature."""
@@ -170,18 +168,19 @@ class Letters:
         assert circle is not None  # The destination was made of it.
         epoch, salt = self._circles.sending(circle), self._keyring.entropy(sealing.SALT_BYTES)
         secret, stanza = circle.epochs[epoch].secret, sealing.stanza_for_epoch(*epoch)
-        return self._seal(draft, salt, secret, stanza, self._holdings.now_us, circle=circle.name)
+        return self._seal(draft, salt, secret, stanza, circle=circle.name)
 
     def _seal(
-        self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, now: int, *, own: bool = False, circle: str = ""
+        self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, *, own: bytes = b"", circle: str = ""
     ) -> Sealing:
+        """Begin a seal; `own`: the secret, if the author reads the message, too, and has to have it for others."""
         assert isinstance(self._author, bytes)  # This node signs.
+        made = sealing.begun(secret, salt, self._author, draft.destination, stanzas)
+        made.topic, made.circle, made.secret = draft.topic, circle, own
         # A request brings the key for its reply, which may go to a queue that nobody advertises; so does `Joined`.
-        asks = (circle and not draft.topic) or (draft.headers is not None and draft.headers.reply_to is not None)
-        return sealing.begun(
-            secret, salt, self._author, draft.destination, stanzas=stanzas, topic=draft.topic, circle=circle, own=own,
-            reply_key=self._keyring.advertised(now) if asks else None,
-        )  # fmt: skip
+        if (circle and not draft.topic) or (draft.headers is not None and draft.headers.reply_to is not None):
+            made.reply_key = self._keyring.advertised(self._holdings.now_us)
+        return made
 
 
 def _readers(draft: Draft) -> tuple[NodeId, ...]:
@@ -289,7 +288,7 @@ class Opening(Layer):
                 self._circles.joined(circle, node, fields.reply_key, epoch[0], now)
             self._release()
             return False
-        if sealed_topic(circle.id, tags(circle.tag_key, fields.topic)) != descriptor.destination:
+        if sealed_topic(circle.id, circle.tag_key, fields.topic) != descriptor.destination:
             raise ForgeryError("seal", "the topic inside the seal is not that of the destination")
         copy.opened = opened
         return True

@@ -13,7 +13,7 @@ import enum
 import hashlib
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeVar, overload
 
 import msgspec
 
@@ -119,7 +119,7 @@ class Predecessor(msgspec.Struct, frozen=True, array_like=True):
         return tag_of(self.incarnation, self.sequence), NEVER if self.deadline_us is None else self.deadline_us
 
 
-class Unsealed(NamedTuple):
+class Unsealed(msgspec.Struct, frozen=True, gc=False):
     """The key to the payload of a sealed message."""
 
     key: bytes

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from carrypost.errors import ForgeryError, IllegalArgumentException
+from carrypost.model import address
 from carrypost.model.ids import NodeId, base32, node_bytes, node_id, node_of
 from carrypost.model.times import MICROSECONDS, TIME_US_MAX
 from carrypost.security import codes, hpke, sealing
@@ -115,65 +117,56 @@ def read_charter(encoded: bytes, circle: NodeId) -> SignedCharter:
         raise ForgeryError("charter", f"a charter that cannot be read: {error}") from None
 
 
+def charter_of(
+    root: bytes, epoch: Epoch, keys: Mapping[NodeId, bytes], invitations: Iterable[Invitation], entropy: Entropy, *,
+    before: Charter | None = None, date_us: int = 0, removed: tuple[bytes, ...] = (),
+) -> Charter:  # fmt: skip
+    """Return a charter for members with these sealing keys, of which some may be unknown (empty).
+
+    Secrets that the charter `before` wrapped for the same key are not wrapped again.
+    """
+    known: dict[bytes, bytes] = {}
+    if before is not None and (before.epoch, before.epoch_id) == (epoch.number, epoch.id):
+        known = {each.node: each.stanza for each in before.members}
+        known |= {each.public: each.stanza for each in before.invitations}
+
+    def stanza_for(name: bytes, public: bytes) -> bytes:
+        stanza = known.get(name, b"")
+        if public and stanza[: sealing.KEY_ID_BYTES] != sealing.key_id(public):
+            stanza = sealing.wrap(public, epoch.secret, entropy(hpke.KEY_BYTES), _info(root, epoch.number))
+        return stanza
+
+    return Charter(
+        1 if before is None else before.number + 1, date_us, epoch.number, epoch.id,
+        tuple([Member(name := node_bytes(node), stanza_for(name, public)) for node, public in sorted(keys.items())]),
+        tuple([msgspec.structs.replace(each, stanza=stanza_for(each.public, each.public)) for each in invitations]),
+        removed,
+    )  # fmt: skip
+
+
 def _info(root: bytes, epoch: int) -> bytes:
     return b"carrypost charter 1\0" + root + epoch.to_bytes(4, "big")
 
 
-def members_of(
-    keys: Mapping[NodeId, bytes], before: Charter | None, root: bytes, epoch: Epoch, entropy: Entropy
-) -> tuple[Member, ...]:
-    """Return the members with these sealing keys, of which some may be unknown (empty).
-
-    Secrets that the charter before wrapped for the same key are not wrapped again.
-    """
-    known = {} if before is None or _differs(before, epoch) else {each.node: each.stanza for each in before.members}
-    made: list[Member] = []
-    for node, public in sorted(keys.items()):
-        name = node_bytes(node)
-        stanza = known.get(name, b"")
-        if public and stanza[: sealing.KEY_ID_BYTES] != sealing.key_id(public):
-            stanza = sealing.wrap(public, epoch.secret, entropy(hpke.KEY_BYTES), _info(root, epoch.number))
-        made.append(Member(name, stanza))
-    return tuple(made)
-
-
-def invitations_of(
-    given: Iterable[Invitation], before: Charter | None, root: bytes, epoch: Epoch, entropy: Entropy
-) -> tuple[Invitation, ...]:
-    """Return invitations with the secret of the epoch."""
-    last = () if before is None or _differs(before, epoch) else before.invitations
-    known = {each.public: each.stanza for each in last}
-    return tuple([
-        msgspec.structs.replace(
-            each,
-            stanza=known.get(each.public)
-            or sealing.wrap(each.public, epoch.secret, entropy(hpke.KEY_BYTES), _info(root, epoch.number)),
-        )
-        for each in given
-    ])  # fmt: skip
-
-
-def _differs(before: Charter, epoch: Epoch) -> bool:
-    return (before.epoch, before.epoch_id) != (epoch.number, epoch.id)
-
-
-def epoch_of(signed: SignedCharter, private: bytes) -> Epoch | None:
-    """Return the epoch of a charter for the holder of a private sealing key; None if there is none for that key."""
-    name, charter = sealing.key_id(hpke.public_of(private)), signed.charter
-    for stanza in [each.stanza for each in charter.members] + [each.stanza for each in charter.invitations]:
-        if stanza.startswith(name):
-            wrapped = stanza[sealing.KEY_ID_BYTES :]
-            epoch = Epoch(charter.epoch, sealing.unwrap(private, wrapped, _info(signed.root, charter.epoch)))
-            if epoch.id != charter.epoch_id or len(epoch.secret) != sealing.SECRET_BYTES:
+def epoch_of(signed: SignedCharter, privates: Mapping[bytes, bytes]) -> Epoch | None:
+    """Return the epoch of a charter for the holder of private sealing keys, by their ids; None if it is for none."""
+    charter = signed.charter
+    listed: tuple[Member | Invitation, ...] = (*charter.members, *charter.invitations)
+    for each in listed:
+        if each.stanza[: sealing.KEY_ID_BYTES] in privates:
+            secret = sealing.unwrap(privates, each.stanza, _info(signed.root, charter.epoch))
+            assert secret is not None  # The key is here.
+            epoch = Epoch(charter.epoch, secret)
+            if epoch.id != charter.epoch_id or len(secret) != sealing.SECRET_BYTES:
                 raise ForgeryError("charter", "a charter whose secret is not that of its epoch")
             return epoch
     return None
 
 
 @functools.lru_cache(1_024)  # Few topics get most messages.
-def tags(tag_key: bytes, topic: str) -> str:
-    """Return the name of a topic as carriers see it: one tag for each level."""
-    return ".".join([tag(tag_key, level) for level in topic.split(".")])
+def sealed_topic(circle: NodeId, tag_key: bytes, topic: str) -> str:
+    """Return the destination of a topic as carriers see it: one tag for each level of its name."""
+    return address.sealed_topic(circle, ".".join([tag(tag_key, level) for level in topic.split(".")]))
 
 
 def tag(tag_key: bytes, level: str) -> str:
@@ -204,15 +197,15 @@ class Code(NamedTuple):
         return f"<Code {self.name}>"
 
 
-_FIXED = 32 + TAG_KEY_BYTES + 4 + 32 + 32 + 5
+_FIXED = struct.Struct(f">32s{TAG_KEY_BYTES}sI32s32s5s")
+"""Root, tag key, number and secret of the epoch, private key and end of the invitation; the name follows."""
 _INVITED = b"carrypost invitation 1\0"
 
 
 def code_of(code: Code, card: codes.Card | None, entropy: Entropy) -> str:
     """Return the text of an invitation; with a card, only its node can read it."""
     until = (code.until_us // MICROSECONDS).to_bytes(5, "big")
-    number = code.epoch.number.to_bytes(4, "big")
-    said = code.root + code.tag_key + number + code.epoch.secret + code.private + until + code.name.encode()
+    said = _FIXED.pack(code.root, code.tag_key, *code.epoch, code.private, until) + code.name.encode()
     if card is None:
         return codes.code_of(CodeKind.CIRCLE, said)
     stanza = sealing.wrap(card.key.public, said, entropy(hpke.KEY_BYTES), _INVITED)
@@ -227,24 +220,20 @@ def read_code(text: str, node: NodeId, privates: Mapping[bytes, bytes], date_us:
     kind, said = codes.data_of_any(text, (CodeKind.CIRCLE, CodeKind.SEALED_CIRCLE))
     if kind is CodeKind.SEALED_CIRCLE:
         to, stanza = said[:16], said[16:]
-        private = privates.get(stanza[: sealing.KEY_ID_BYTES])
         if to != node_bytes(node):
             raise IllegalArgumentException(f"the code is for another node, {node_of(to)}: ask for one for this node")
-        if private is None:
-            raise IllegalArgumentException("the code is for an old key of this node: show the owner a new card")
         try:
-            said = sealing.unwrap(private, stanza[sealing.KEY_ID_BYTES :], _INVITED)
+            found = sealing.unwrap(privates, stanza, _INVITED)
         except ForgeryError:
             raise IllegalArgumentException("the code was changed: ask for a new one") from None
-    if len(said) <= _FIXED:
+        if found is None:
+            raise IllegalArgumentException("the code is for an old key of this node: show the owner a new card")
+        said = found
+    if len(said) <= _FIXED.size:
         raise IllegalArgumentException("the code is of a later version")
-    parts, at = [], 0
-    for length in (32, TAG_KEY_BYTES, 4, 32, 32, 5):
-        parts.append(said[at : at + length])
-        at += length
-    root, tag_key, number, secret, invited, until = parts
+    root, tag_key, number, secret, invited, until = _FIXED.unpack_from(said)
     until_us = int.from_bytes(until, "big") * MICROSECONDS
     if until_us <= date_us:
         raise IllegalArgumentException("the code is out of date: ask an owner of the circle for a new one")
-    epoch = Epoch(int.from_bytes(number, "big"), secret)
-    return Code(root, tag_key, epoch, invited, until_us, said[_FIXED:].decode(errors="replace"))
+    name = said[_FIXED.size :].decode(errors="replace")
+    return Code(root, tag_key, Epoch(number, secret), invited, until_us, name)

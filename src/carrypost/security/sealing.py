@@ -17,11 +17,11 @@ Everything here is pure; randomness is passed in. Whatever is wrong with receive
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import operator
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -85,20 +85,13 @@ class Fields(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The author's sealing key, for replies to it."""
 
 
-class Stanza(NamedTuple):
-    """A secret, wrapped for the holder of one key."""
-
-    key_id: bytes
-    wrapped: bytes
-
-
-class Seal(NamedTuple):
+class Seal(msgspec.Struct, frozen=True, gc=False):
     """A parsed `Headers.seal`."""
 
     salt: bytes
     check: bytes
-    stanzas: tuple[Stanza, ...]
-    """For each reader, the wrapped secret; without `wrapped`: the author itself derives the secret from that key."""
+    stanzas: tuple[bytes, ...]
+    """For each reader, the id of its key and the wrapped secret; the id alone: its author derives the secret of it."""
     epoch: tuple[int, bytes] | None
     """Number and id of the epoch of a circle, if it has the secret."""
     fields: bytes
@@ -107,24 +100,23 @@ class Seal(NamedTuple):
     @property
     def is_own(self) -> bool:
         """True if only the author can read it."""
-        return bool(self.stanzas) and not self.stanzas[0].wrapped
+        return bool(self.stanzas) and len(self.stanzas[0]) == KEY_ID_BYTES
 
 
 class Sealing(msgspec.Struct, eq=False):
     """The seal of a message that is being made, first without the message's payload, and then without its fields."""
 
-    salt: bytes
     key: bytes
     """The content key."""
-    check: bytes
     cipher: ChaCha20Poly1305
-    stanzas: bytes
-    reply_key: SealingKey | None
-    topic: str
+    head: bytes
+    """The beginning of the seal, up to the fields."""
+    reply_key: SealingKey | None = None
+    topic: str = ""
     """Name of the topic of a circle."""
-    circle: str
+    circle: str = ""
     """Name of the circle on this node."""
-    secret: bytes
+    secret: bytes = b""
     """The secret of a message to a queue of its own author, who wraps it for other receivers."""
     plain: tuple[int, int, PayloadCodec] = (0, 0, PayloadCodec.PLAIN)
     """Size, packed length and codec of the payload before it was sealed."""
@@ -151,14 +143,10 @@ def content(secret: bytes, salt: bytes, author: bytes, destination: str) -> tupl
     return key, more[:CHECK_BYTES]
 
 
-def begun(
-    secret: bytes, salt: bytes, author: bytes, destination: str, *, stanzas: bytes, topic: str = "", circle: str = "",
-    own: bool = False, reply_key: SealingKey | None = None,
-) -> Sealing:  # fmt: skip
-    """Return the beginning of a seal; `own`: the author reads the message, too, and needs the secret for others."""
+def begun(secret: bytes, salt: bytes, author: bytes, destination: str, stanzas: bytes) -> Sealing:
+    """Return the beginning of a seal."""
     key, check = content(secret, salt, author, destination)
-    cipher = ChaCha20Poly1305(key)
-    return Sealing(salt, key, check, cipher, stanzas, reply_key, topic, circle, secret if own else b"")
+    return Sealing(key, ChaCha20Poly1305(key), _SUITE + salt + check + stanzas)
 
 
 def own_secret(private: bytes, salt: bytes) -> bytes:
@@ -179,9 +167,13 @@ def wrap(public: bytes, secret: bytes, ephemeral: bytes, info: bytes = _LETTER) 
     return key_id(public) + hpke.wrap(public, secret, info, ephemeral)
 
 
-def unwrap(private: bytes, wrapped: bytes, info: bytes = _LETTER) -> bytes:
-    """Return the secret of a stanza without its key id."""
-    return hpke.unwrap(private, wrapped, info)
+def unwrap(privates: Mapping[bytes, bytes], stanza: bytes, info: bytes = _LETTER) -> bytes | None:
+    """Return the secret of a stanza; None if it is for none of these private keys, which are given by their ids.
+
+    Raises `ForgeryError`.
+    """
+    private = privates.get(stanza[:KEY_ID_BYTES])
+    return None if private is None else hpke.unwrap(private, stanza[KEY_ID_BYTES:], info)
 
 
 def stanzas_for_readers(stanzas: Sequence[bytes]) -> bytes:
@@ -202,29 +194,22 @@ def stanza_for_epoch(number: int, epoch: bytes) -> bytes:
 
 def seal_of(descriptor: Descriptor) -> Seal:
     """Return the parts of the seal of a message; raises `ForgeryError`, also if it has none."""
-    return parse(b"" if descriptor.headers is None else descriptor.headers.seal)
-
-
-def parse(seal: bytes) -> Seal:
-    """Return the parts of a `Headers.seal`."""
+    seal = b"" if descriptor.headers is None else descriptor.headers.seal
     if len(seal) < _HEAD_BYTES or seal[0] != SUITE:
         raise ForgeryError("seal", "a seal of an unknown suite, or cut short")
     salt, check = seal[1 : 1 + SALT_BYTES], seal[1 + SALT_BYTES : _HEAD_BYTES - 1]
     count, rest = seal[_HEAD_BYTES - 1], seal[_HEAD_BYTES:]
     epoch: tuple[int, bytes] | None = None
-    stanzas: tuple[Stanza, ...] = ()
+    stanzas: tuple[bytes, ...] = ()
     if count == _EPOCH:
         end = _EPOCH_BYTES
         epoch = int.from_bytes(rest[:4], "big"), rest[4:end]
     elif count == _OWN:
         end = KEY_ID_BYTES
-        stanzas = (Stanza(rest[:KEY_ID_BYTES], b""),)
+        stanzas = (rest[:end],)
     elif count <= READERS_MAX:
         end = count * STANZA_BYTES
-        stanzas = tuple([
-            Stanza(rest[at : at + KEY_ID_BYTES], rest[at + KEY_ID_BYTES : at + STANZA_BYTES])
-            for at in range(0, end, STANZA_BYTES)
-        ])  # fmt: skip
+        stanzas = tuple([rest[at : at + STANZA_BYTES] for at in range(0, end, STANZA_BYTES)])
     else:
         raise ForgeryError("seal", f"a seal has at most {READERS_MAX} stanzas, not {count}")
     if len(rest) < end + hpke.TAG_BYTES:
@@ -267,8 +252,7 @@ def seal_headers(
     fields = attributes, label, sealing.topic, *sealing.plain
     sealing.published = Fields(*fields, headers)
     encoded = _encode((*fields, inner or None, sealing.reply_key))
-    encrypted = sealing.cipher.encrypt(_FIELDS_NONCE, encoded, None)
-    seal = b"".join((_SUITE, sealing.salt, sealing.check, sealing.stanzas, encrypted))
+    seal = sealing.head + sealing.cipher.encrypt(_FIELDS_NONCE, encoded, None)
     if headers is None:
         return Headers(seal=seal)
     return Headers(seal=seal, recipients=headers.recipients, connected=headers.connected, joins=headers.joins)
@@ -303,7 +287,7 @@ def opened(
     if descriptor.attributes or descriptor.label or sealed != clear:
         raise ForgeryError("seal", "a sealed message with plain fields beside the seal")
     try:
-        fields = _decode(ChaCha20Poly1305(key).decrypt(_FIELDS_NONCE, seal.fields, None))
+        fields = _decode(_cipher(key).decrypt(_FIELDS_NONCE, seal.fields, None))
     except InvalidTag:
         raise ForgeryError("seal", "fields that were changed, or another key") from None
     except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and text that is not UTF-8
@@ -349,11 +333,13 @@ def _with_fields(sealed: Descriptor, fields: Fields, headers: Headers, unsealed:
 def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
     """Return the compressed payload of a message, from its bytes as sent."""
     try:
-        return ChaCha20Poly1305(unsealed.key).decrypt(_PAYLOAD_NONCE, sealed, None)[: unsealed.packed]
+        return _cipher(unsealed.key).decrypt(_PAYLOAD_NONCE, sealed, None)[: unsealed.packed]
     except InvalidTag:
         raise ForgeryError("seal", "a payload that was changed, or another key") from None
 
 
+# A message is mostly read soon after it is opened, and to set a key up takes half as long as to decrypt with it.
+_cipher = functools.lru_cache(256)(ChaCha20Poly1305)
 _NONE = Headers()
 _never_sealed = operator.attrgetter(*_CLEAR, "seal", "control", "origin", "event", "covers", "fault")
 """Values of the headers that no seal has; all of them are false unless they are given."""
