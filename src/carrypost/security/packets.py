@@ -36,6 +36,8 @@ _LEAST_BYTES = _NONCE_END + TAG_BYTES
 assert _LEAST_BYTES - len(PLAIN_HEAD) == PACKET_BYTES  # What is left for frames is computed from it.
 WINDOW = 1_024
 """Number of datagrams of one sender of which it is known whether they came."""
+_CAME_MASK = (1 << WINDOW) - 1
+_NONE_CAME = -1, 0
 SALTS_MAX = 4_096
 """Number of senders, or of their starts, whose windows are kept; the one silent for longest is forgotten first."""
 _TO_ONE = 1 << 31
@@ -86,29 +88,6 @@ def is_old(address: str) -> bool:
     return _UNDER in address
 
 
-class _Window:
-    """The counters that came with one salt."""
-
-    __slots__ = ("came", "top")
-
-    def __init__(self) -> None:
-        self.top = -1
-        self.came = 0
-        """Bit n: the counter n below the top came."""
-
-    def is_new(self, counter: int) -> bool:
-        behind = self.top - counter
-        return behind < 0 or (behind < WINDOW and not self.came >> behind & 1)
-
-    def add(self, counter: int) -> None:
-        ahead = counter - self.top
-        if ahead > 0:
-            self.came = (self.came << min(ahead, WINDOW) | 1) & ((1 << WINDOW) - 1)
-            self.top = counter
-        else:
-            self.came |= 1 << -ahead
-
-
 class Packets:
     """Protects and opens the datagrams of one node, which other nodes address by its prefix."""
 
@@ -119,8 +98,9 @@ class Packets:
         self.refused = 0
         """Number of datagrams that were dropped at a lookup: under keys that are not known here, or repeated."""
         self._ciphers: Mapping[bytes, ChaCha20Poly1305] = {}
-        self._windows: dict[bytes, dict[bytes, _Window]] = {}
-        """By key and salt. So nobody who has an old secret can use up the counters of a member."""
+        self._windows: dict[bytes, dict[bytes, tuple[int, int]]] = {}
+        """By key and salt, the highest counter that came, and the bitset of those that came: bit n is for the one n
+        below. By key, so that nobody who has an old secret can use up the counters of a member."""
         self._salt, self._counter = b"", _TO_ONE
 
     def rekey(self, keys: PacketKeys | None) -> None:
@@ -160,20 +140,24 @@ class Packets:
         if cipher is None or len(datagram) < _LEAST_BYTES or not datagram.startswith(HEAD):
             self.refused += 1
             return None
-        nonce = datagram[_ID_END:_NONCE_END]
+        head, nonce = datagram[:_NONCE_END], datagram[_ID_END:_NONCE_END]
         salt, counter = nonce[:SALT_BYTES], int.from_bytes(nonce[SALT_BYTES:], "big")
+        if counter & _TO_ONE:
+            head, counter = head + self._prefix, counter & ~_TO_ONE
         windows = self._windows[key]
-        window = windows.get(salt)
-        if window is not None and not window.is_new(counter & ~_TO_ONE):
+        top, came = windows.get(salt, _NONE_CAME)
+        ahead = counter - top
+        if ahead <= 0 and (ahead <= -WINDOW or came >> -ahead & 1):
             self.refused += 1
             return None
-        head = datagram[:_NONCE_END]
         try:
-            plain = cipher.decrypt(nonce, datagram[_NONCE_END:], head + self._prefix if counter & _TO_ONE else head)
+            plain = cipher.decrypt(nonce, datagram[_NONCE_END:], head)
         except InvalidTag:
             return datagram, b""
-        windows[salt] = window = windows.pop(salt, None) or _Window()
-        window.add(counter & ~_TO_ONE)
+        windows.pop(salt, None)  # It becomes the last one.
+        windows[salt] = (
+            (counter, came << min(ahead, WINDOW) & _CAME_MASK | 1) if ahead > 0 else (top, came | 1 << -ahead)
+        )
         if len(windows) > SALTS_MAX:
             del windows[next(iter(windows))]
         assert self.keys is not None  # There was a cipher.
