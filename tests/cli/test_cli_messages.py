@@ -336,6 +336,17 @@ def test_only_a_change_that_was_made_is_said_to_be_stored(shell: Shell) -> None:
         assert "the change is stored there" not in err
 
 
+def test_a_circle_is_shown_to_programs_by_values_and_to_people_by_words(noded: Shell) -> None:
+    assert noded.run("circle", "found", "shown")[0] == 0
+    (row,) = noded.lines("circle", "show", "shown")
+    (member,) = row["members"]
+    assert (row["owner"], row["readable"], row["removed"]) == (True, True, [])
+    said = noded.terminal("circle", "show", "shown")
+    assert re.search(r"owner\s+yes\b", said)
+    assert re.search(rf"members\s+{member}\b", said)
+    assert noded.run("circle", "leave", "shown")[0] == 0
+
+
 @pytest.mark.parametrize("text", ["soon", "-3", "3x", "", "1e3"])
 def test_a_text_that_is_no_length_of_time_is_refused(text: str, shell: Shell) -> None:
     assert [_message_options.length_s(each) for each in ("90", "1.5", "2 min", "6h", "2d")] == [

@@ -7,8 +7,9 @@ import msgspec
 from carrypost.log.events import LayerEvent
 from carrypost.model.ids import NodeId, node_bytes, node_of
 from carrypost.model.times import MICROSECONDS
-from carrypost.security.circle import SignedCharter
+from carrypost.security.circle import Charter, SignedCharter
 
+_NO_EPOCH = 0, b""
 _OVERDUE_US = 30 * 86_400 * MICROSECONDS
 """Age of a charter from which its owners, or their charters, seem to be out of reach: they issue one each week."""
 
@@ -96,10 +97,17 @@ class Circle(CircleRow, eq=False, kw_only=True):
         return bool(self.seed)
 
     @property
+    def latest(self) -> Charter:
+        """The newest charter; without any, one of number 0 in the newest epoch that is known."""
+        return (
+            self.signed.charter if self.signed is not None else Charter(0, 0, *max(self.epochs, default=_NO_EPOCH), ())
+        )
+
+    @property
     def epoch(self) -> tuple[int, bytes] | None:
         """Number and id of the epoch under which this node sends; None while its secret is missing."""
-        charter = None if self.signed is None else self.signed.charter
-        newest = max(self.epochs) if charter is None else (charter.epoch, charter.epoch_id)
+        charter = self.latest
+        newest = charter.epoch, charter.epoch_id
         return newest if newest in self.epochs else None
 
     def trouble(self, node: NodeId, date_us: int) -> str:
@@ -108,21 +116,19 @@ class Circle(CircleRow, eq=False, kw_only=True):
             return "removed"
         if self.epoch is None:
             return "key"
-        said_us = date_us if self.signed is None else self.signed.charter.date_us
-        return "overdue" if said_us + _OVERDUE_US < date_us else ""
+        charter = self.latest
+        return "overdue" if charter.number and charter.date_us + _OVERDUE_US < date_us else ""
 
     @property
     def members(self) -> tuple[NodeId, ...]:
         """The listed members."""
-        return () if self.signed is None else tuple([node_of(each.node) for each in self.signed.charter.members])
+        return tuple([node_of(each.node) for each in self.latest.members])
 
-
-def view_of(circle: Circle) -> CircleView:
-    """Return a circle as people see it."""
-    charter, epoch = None if circle.signed is None else circle.signed.charter, circle.epoch
-    newest = max(circle.epochs)[0] if charter is None else charter.epoch
-    return CircleView(
-        circle.name, circle.id, circle.is_owned, 0 if charter is None else charter.number, newest, epoch is not None,
-        circle.members, 0 if charter is None else len(charter.invitations),
-        tuple([node_of(each) for each in circle.removed]), 0 if charter is None else charter.date_us,
-    )  # fmt: skip
+    @property
+    def view(self) -> CircleView:
+        """The circle as people see it."""
+        charter = self.latest
+        return CircleView(
+            self.name, self.id, self.is_owned, charter.number, charter.epoch, self.epoch is not None, self.members,
+            len(charter.invitations), tuple([node_of(each) for each in self.removed]), charter.date_us,
+        )  # fmt: skip

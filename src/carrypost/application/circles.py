@@ -12,19 +12,11 @@ Rows are of kind `sealing`: circles by id, epochs by circle, number and id. Time
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from carrypost.application.circle_state import (
-    Circle,
-    CircleChanged,
-    CircleRow,
-    CircleView,
-    EpochRow,
-    KeyMissing,
-    view_of,
-)
+from carrypost.application.circle_state import Circle, CircleChanged, CircleRow, CircleView, EpochRow, KeyMissing
 from carrypost.application.ledger import Table
 from carrypost.errors import IllegalArgumentException, IllegalStateException, InvalidDestinationException
 from carrypost.gossip.draft import Draft
@@ -39,7 +31,7 @@ from carrypost.security.circle import Code, Epoch, Invitation
 from carrypost.security.identity import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from carrypost.application.deliveries import Deliveries
     from carrypost.application.keyring import Keyring
@@ -57,10 +49,9 @@ DAYS_MAX = 30
 """Days for which an invitation is open, at most."""
 
 
+Answer = TypeVar("Answer")
 OF_CIRCLES = (address.SEALED, f"{address.Kind.CONTROL}/")
 """Prefixes of destinations that may be of a circle."""
-
-_row_of = msgspec.structs.astuple
 
 
 class Circles(Part):
@@ -75,13 +66,8 @@ class Circles(Part):
         self._all: dict[NodeId, Circle] = {}
         self._wants: dict[NodeId, int] = {}
         self._posts: list[Draft] = []
-        self.learnt: set[NodeId] = set()
-        """Circles of which an epoch became known: messages may wait for it."""
 
     # --- asking --------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Circle]:
-        return iter(self._all.values())
 
     def at(self, destination: str) -> Circle | None:
         """Return the circle of a destination as carriers see it, if that is of a topic or of control messages."""
@@ -145,12 +131,9 @@ class Circles(Part):
         seed = self._entropy(hpke.KEY_BYTES)
         root = Identity.from_seed(seed)
         assert isinstance(root.author, bytes)  # It has a key.
-        circle = Circle(
-            name, root.author, self._entropy(values.TAG_KEY_BYTES), 1, seed, id=root.node, epochs={}
-        )  # fmt: skip
+        circle = Circle(name, root.author, self._entropy(values.TAG_KEY_BYTES), 1, seed, id=root.node)
         self._enter(circle)
-        self._learn(circle, self._new_epoch(circle), now)
-        self._issue(circle, now, {self._node: self.keyring.current(now)})
+        self._issue(circle, now, {self._node: self.keyring.current(now)}, (), fresh=True)
         return circle.id
 
     def invite(self, name: str, card: str | None, days: float, now: int, *, fresh: bool) -> str:
@@ -164,11 +147,7 @@ class Circles(Part):
         private = self._entropy(hpke.KEY_BYTES)
         until_us = self._holdings.date_of(now) + round(days * 86_400 * MICROSECONDS)
         invited = Invitation(hpke.public_of(private), until_us, b"" if to is None else node_bytes(to.node))
-        if fresh:
-            self._learn(circle, self._new_epoch(circle), now)
-        self._issue(circle, now, self._keys(circle), (*self._invitations(circle, now), invited), fresh=fresh)
-        assert circle.epoch is not None  # It was begun here, or the charter could not have been issued.
-        epoch = Epoch(circle.epoch[0], circle.epochs[circle.epoch].secret)
+        epoch = self._issue(circle, now, self._keys(circle), (*self._invitations(circle, now), invited), fresh=fresh)
         code = Code(circle.root, circle.tag_key, epoch, private, until_us, circle.name)
         return values.code_of(code, to, self._entropy)
 
@@ -180,16 +159,14 @@ class Circles(Part):
         if known is None:
             self._check_room("")
             taken = {each.name for each in self._all.values()}
-            name = next(each for at in range(1, CIRCLES_MAX + 2) if (each := _numbered(code.name, at)) not in taken)
-            known = Circle(
-                name, code.root, code.tag_key, code.epoch.number, invitation=code.private, id=code.circle, epochs={}
-            )  # fmt: skip
+            numbered = (code.name, *(f"{code.name}-{at}" for at in range(2, CIRCLES_MAX + 2)))
+            name = next(each for each in numbered if each not in taken)
+            known = Circle(name, code.root, code.tag_key, code.epoch.number, id=code.circle)
             self._enter(known)
         known.invitation, known.seed = code.private, seed or known.seed
         self._learn(known, code.epoch, now)
         self._write(known)
-        lifetime_us = min(self.keyring.advertised_us, NEVER)
-        self._post(Draft(address.control(known.id), b"", {"joined": True}, lifetime_us, sealed=True, withheld=True))
+        self._post(known, b"", {"joined": True}, sealed=True)
         self._changed(known)
         return known.name
 
@@ -198,7 +175,8 @@ class Circles(Part):
         circle = self._owned(name)
         if node == self._node:
             raise IllegalArgumentException("an owner cannot remove itself: leave the circle")
-        known = {*circle.members, *(node_of(each.node) for each in self._open_invitations(circle) if each.node)}
+        invited = [node_of(each.node) for each in circle.latest.invitations if each.node]
+        known = {*circle.members, *invited}
         if node not in known:
             raise IllegalArgumentException(f"{node} is no member of the circle {circle.name!r}")
         circle.removed = tuple(sorted({*circle.removed, node_bytes(node)}))
@@ -211,8 +189,8 @@ class Circles(Part):
     def leave(self, name: str) -> None:
         """Leave a circle: its secrets are deleted here."""
         circle = self.named(name)
-        for number, each in circle.epochs:
-            self._epoch_rows.delete(_epoch_name(circle, number, each))
+        for epoch in circle.epochs:
+            self._epoch_rows.delete(_epoch_name(circle, *epoch))
         self._rows.delete(node_bytes(circle.id))
         del self._all[circle.id]
         if (wanted := self._wants.pop(circle.id, None)) is not None:
@@ -242,7 +220,7 @@ class Circles(Part):
 
     def views(self) -> tuple[CircleView, ...]:
         """Return the circles of this node, for people."""
-        return tuple([view_of(each) for each in self._all.values()])
+        return tuple([each.view for each in self._all.values()])
 
     def conditions(self) -> tuple[tuple[str, int, str], ...]:
         """Return the name of each circle, its number of members, and what is wrong with it in one word."""
@@ -251,15 +229,8 @@ class Circles(Part):
 
     # --- charters ------------------------------------------------------------------------------------------
 
-    def _new_epoch(self, circle: Circle) -> Epoch:
-        newest = max([number for number, _ in circle.epochs], default=0)
-        if circle.signed is not None:
-            newest = max(newest, circle.signed.charter.epoch)
-        return Epoch(newest + 1, self._entropy(sealing.SECRET_BYTES))
-
     def _renew(self, circle: Circle, now: int) -> None:
         """Begin an epoch, without nodes that were removed, and without invitations for anybody."""
-        self._learn(circle, self._new_epoch(circle), now)
         invitations = [each for each in self._invitations(circle, now) if each.node and each.node not in circle.removed]
         self._issue(circle, now, self._keys(circle), invitations, fresh=True)
 
@@ -272,26 +243,21 @@ class Circles(Part):
                 found[node] = self.keyring.public if node == self._node else b"" if known is None else known.public
         return found
 
-    def _open_invitations(self, circle: Circle) -> tuple[Invitation, ...]:
-        return () if circle.signed is None else circle.signed.charter.invitations
-
     def _invitations(self, circle: Circle, now: int) -> tuple[Invitation, ...]:
         date_us = self._holdings.date_of(now)
-        return tuple([each for each in self._open_invitations(circle) if each.until_us > date_us])
+        return tuple([each for each in circle.latest.invitations if each.until_us > date_us])
 
     def _issue(
-        self,
-        circle: Circle,
-        now: int,
-        keys: dict[NodeId, bytes],
-        invitations: Sequence[Invitation] = (),
-        *,
-        fresh: bool = False,
-    ) -> None:
-        """Issue the next charter; `fresh`: under the newest epoch, else under the present one."""
-        before = None if circle.signed is None else circle.signed.charter
-        newest = max(circle.epochs) if fresh or before is None else (before.epoch, before.epoch_id)
-        epoch = Epoch(newest[0], circle.epochs[newest].secret)
+        self, circle: Circle, now: int, keys: dict[NodeId, bytes], invitations: Sequence[Invitation], *, fresh: bool
+    ) -> Epoch:
+        """Issue the next charter, under a new epoch (`fresh`) or under the present one; return its epoch."""
+        before = circle.latest
+        if fresh:
+            newest = max([before.epoch, *(number for number, _ in circle.epochs)])
+            epoch = Epoch(newest + 1, self._entropy(sealing.SECRET_BYTES))
+            self._learn(circle, epoch, now)
+        else:
+            epoch = Epoch(before.epoch, circle.epochs[before.epoch, before.epoch_id].secret)
         if len(keys) > values.MEMBERS_MAX or len(invitations) > values.MEMBERS_MAX:
             raise IllegalStateException(f"a circle has at most {values.MEMBERS_MAX} members, and as many invitations")
         date_us = self._holdings.date_of(now)
@@ -300,14 +266,11 @@ class Circles(Part):
         )
         circle.signed = values.sign(Identity.from_seed(circle.seed), charter)
         circle.charter = circle.signed.encoded
-        self._publish(circle, now)
-        self._changed(circle)
-
-    def _publish(self, circle: Circle, now: int) -> None:
         circle.published_us = now
         self._write(circle)
-        to = address.control(circle.id)
-        self._post(Draft(to, circle.charter, lifetime_us=self.keyring.advertised_us, withheld=True))
+        self._post(circle, circle.charter, {})
+        self._changed(circle)
+        return epoch
 
     def apply(self, circle: Circle, encoded: bytes, now: int) -> None:
         """Apply a charter that arrived; raises `ForgeryError`."""
@@ -346,31 +309,28 @@ class Circles(Part):
         known = self.keyring.key_for(node)
         keys = self._keys(circle) | {node: b"" if known is None else known.public}
         invitations = [each for each in self._invitations(circle, now) if each.node != node_bytes(node)]
-        self._issue(circle, now, keys, invitations)
+        self._issue(circle, now, keys, invitations, fresh=False)
 
     def _learn(self, circle: Circle, epoch: Epoch, now: int) -> None:
         key = epoch.number, epoch.id
         if key not in circle.epochs:
             row = circle.epochs[key] = EpochRow(epoch.secret, now)
             self._epoch_rows.put(_epoch_name(circle, *key), row)
-            self.learnt.add(circle.id)
             self._close(circle)
 
     def _close(self, circle: Circle) -> None:
         """Pass on the keys of datagrams, if the circle is that of the closed network."""
         if self._closed.name not in (circle.name, circle.id) or not circle.epochs:
             return
-        newest = sorted(circle.epochs, reverse=True)
-        if (epoch := circle.epoch) is not None:
-            newest.remove(epoch)
-            newest.insert(0, epoch)
+        present = circle.epoch
+        newest = sorted(circle.epochs, key=lambda each: (each == present, each), reverse=True)
         keys = [packets.packet_key(circle.epochs[each].secret) for each in newest[: packets.OLDER_MAX + 1]]
         removed = frozenset(map(node_of, circle.removed))
         self._closed.update(circle.id, packets.PacketKeys(keys[0], tuple(keys[1:])), removed, self._holdings.now_us)
 
     def _changed(self, circle: Circle) -> None:
-        number, epoch = (0, 0) if circle.signed is None else (circle.signed.charter.number, circle.signed.charter.epoch)
-        self._emit(CircleChanged(circle.name, number, epoch))
+        charter = circle.latest
+        self._emit(CircleChanged(circle.name, charter.number, charter.epoch if charter.number else 0))
         self._close(circle)
         self._look_ahead()
 
@@ -380,18 +340,12 @@ class Circles(Part):
         """Return what has to be published; begin epochs and delete old ones."""
         for circle in self._all.values():
             if circle.is_owned and circle.epoch is not None and node_bytes(self._node) not in circle.removed:
-                begun_us = circle.epochs[circle.epoch].begun_us
-                if begun_us + _EPOCH_US <= now:
-                    self._learn(circle, self._new_epoch(circle), now)
-                    self._issue(circle, now, self._keys(circle), self._invitations(circle, now), fresh=True)
-                elif circle.published_us + self._period_us <= now:
-                    self._issue(circle, now, self._keys(circle), self._invitations(circle, now))
-            newest = max(circle.epochs)
-            for number, name in [
-                each for each, row in circle.epochs.items() if each < newest and self._end(row) <= now
-            ]:
-                del circle.epochs[number, name]
-                self._epoch_rows.delete(_epoch_name(circle, number, name))
+                fresh = circle.epochs[circle.epoch].begun_us + _EPOCH_US <= now
+                if fresh or circle.published_us + self._period_us <= now:
+                    self._issue(circle, now, self._keys(circle), self._invitations(circle, now), fresh=fresh)
+            for each in [each for each, end_us in self._ends(circle).items() if end_us <= now]:
+                del circle.epochs[each]
+                self._epoch_rows.delete(_epoch_name(circle, *each))
         posts, self._posts = self._posts, []
         self._look_ahead()
         return posts
@@ -400,11 +354,14 @@ class Circles(Part):
     def _period_us(self) -> int:
         return min(_WEEK_US, self.keyring.advertised_us // 2)
 
-    def _end(self, row: EpochRow) -> int:
-        return row.begun_us + _EPOCH_US + self.keyring.lifetime_us
+    def _ends(self, circle: Circle) -> dict[tuple[int, bytes], int]:
+        """Return the epochs before the newest, and the times at which their secrets are to be deleted."""
+        newest, used_us = max(circle.epochs, default=None), _EPOCH_US + self.keyring.lifetime_us
+        return {each: row.begun_us + used_us for each, row in circle.epochs.items() if each != newest}
 
-    def _post(self, draft: Draft) -> None:
-        self._posts.append(draft)
+    def _post(self, circle: Circle, payload: bytes, attributes: dict[str, bool], *, sealed: bool | None = None) -> None:
+        to, lifetime_us = address.control(circle.id), self.keyring.advertised_us
+        self._posts.append(Draft(to, payload, attributes, lifetime_us, sealed=sealed, withheld=True))
         self.due_us = 0
 
     def _look_ahead(self) -> None:
@@ -414,8 +371,7 @@ class Circles(Part):
                 dues.append(circle.published_us + self._period_us)
                 if (epoch := circle.epoch) is not None:
                     dues.append(circle.epochs[epoch].begun_us + _EPOCH_US)
-            newest = max(circle.epochs, default=(0, b""))
-            dues += [self._end(row) for each, row in circle.epochs.items() if each < newest]
+            dues += self._ends(circle).values()
         self.due_us = min(dues, default=NEVER)
 
     # --- the store -----------------------------------------------------------------------------------------
@@ -423,7 +379,7 @@ class Circles(Part):
     def read(self, stored: Stored) -> None:
         """Restore all circles after a restart, from the rows of the layer."""
         for name, row in self._rows.read(stored):
-            circle = Circle(*_row_of(row), id=node_of(name), epochs={})
+            circle = Circle(*msgspec.structs.astuple(row), id=node_of(name))
             if circle.charter:
                 circle.signed = values.read_charter(circle.charter, circle.id)
             self._all[circle.id] = circle
@@ -467,10 +423,6 @@ def _seed_of(root: str, circle: NodeId) -> bytes:
     return seed
 
 
-def _numbered(name: str, at: int) -> str:
-    return name if at == 1 else f"{name}-{at}"
-
-
 def _check_name(name: str) -> None:
     if not name or len(name.encode()) > values.NAME_MAX or "/" in name or "." in name:
         raise IllegalArgumentException(
@@ -484,42 +436,38 @@ class CircleCommands:
 
     def __init__(self, circles: Circles, steps: Steps) -> None:
         self._circles, self._steps = circles, steps
+        self.export, self.views = circles.export, circles.views
+        """Functions that return the root of a circle, by its name, and the circles of this node."""
+
+    def _step(self, now: int, command: Callable[[], Answer]) -> Answer:
+        with self._steps.step(now):
+            return command()
 
     def found(self, name: str, now: int) -> NodeId:
         """Found a circle; return its id."""
-        with self._steps.step(now):
-            return self._circles.found(name, now)
+        return self._step(now, lambda: self._circles.found(name, now))
 
     def invite(
         self, circle: str, now: int, *, to: str | None = None, days: float = DAYS_MAX, fresh: bool = False
     ) -> str:
         """Return the code of an invitation; `to`: the card of the one node that it is for."""
-        with self._steps.step(now):
-            return self._circles.invite(circle, to, days, now, fresh=fresh)
+        return self._step(now, lambda: self._circles.invite(circle, to, days, now, fresh=fresh))
 
     def join(self, code: str, now: int, *, root: str = "") -> str:
         """Join the circle of a code, with its root as an owner; return its name here."""
-        with self._steps.step(now):
-            return self._circles.join(code, now, root)
-
-    def export(self, circle: str) -> str:
-        """Return the root of a circle."""
-        return self._circles.export(circle)
+        return self._step(now, lambda: self._circles.join(code, now, root))
 
     def remove(self, circle: str, node: NodeId, now: int) -> None:
         """Remove a node from a circle."""
-        with self._steps.step(now):
-            self._circles.remove(circle, node, now)
+        self._step(now, lambda: self._circles.remove(circle, node, now))
 
     def rotate(self, circle: str, now: int) -> None:
         """Begin a new epoch of a circle."""
-        with self._steps.step(now):
-            self._circles.rotate(circle, now)
+        self._step(now, lambda: self._circles.rotate(circle, now))
 
     def leave(self, circle: str, now: int) -> None:
         """Leave a circle."""
-        with self._steps.step(now):
-            self._circles.leave(circle)
+        self._step(now, lambda: self._circles.leave(circle))
 
     def members(self, circle: str) -> tuple[NodeId, ...]:
         """Return the listed members of a circle."""
@@ -527,14 +475,8 @@ class CircleCommands:
 
     def card(self, now: int) -> str:
         """Return the card of this node."""
-        with self._steps.step(now):
-            return self._circles.keyring.card(now)
+        return self._step(now, lambda: self._circles.keyring.card(now))
 
     def add_card(self, card: str, now: int) -> NodeId:
         """Learn the sealing key of another node from its card; return the node."""
-        with self._steps.step(now):
-            return self._circles.keyring.add_card(card, now)
-
-    def views(self) -> tuple[CircleView, ...]:
-        """Return the circles of this node."""
-        return self._circles.views()
+        return self._step(now, lambda: self._circles.keyring.add_card(card, now))

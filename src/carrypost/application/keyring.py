@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import HostContext
     from carrypost.model.descriptor import Descriptor
     from carrypost.security.identity import Entropy
-    from carrypost.security.sealing import Seal
+    from carrypost.security.sealing import Fields, Seal
 
 KEY_US = 7 * 86_400 * MICROSECONDS
 """Age at which an own key is replaced."""
@@ -118,16 +118,9 @@ class Keyring:
         return self.current(self._holdings.now_us) if self.signed else b""
 
     @property
-    def renewal_us(self) -> int:
-        """Time at which the newest own key is to be replaced."""
-        newest = next(reversed(self._own), None)
-        return 0 if newest is None else self._own[newest].made_us + KEY_US
-
-    @property
     def ends_us(self) -> int:
         """Time at which the oldest own key is to be deleted."""
-        oldest = next(iter(self._own.values()), None)
-        return NEVER if oldest is None else self._end(oldest)
+        return min(map(self._end, self._own.values()), default=NEVER)
 
     def _end(self, key: OwnKey) -> int:
         """Return the time at which a key is of no use: it was advertised, then used, then the last message died."""
@@ -160,12 +153,16 @@ class Keyring:
         found = secret or self._secret_of(descriptor, seal)
         if found is None:
             raise ForgeryError("seal-key", "it is sealed for a key that is not here")
-        copy.opened, fields = sealing.opened_with(descriptor, seal, found)
-        if len(fields.attributes) > self._limits.attributes_max:
-            copy.opened = None
-            raise LimitError("seal", "too many attributes inside a seal")
+        copy.opened, fields = self.opened(descriptor, seal, found)
         if fields.reply_key is not None:
             self.learn(descriptor.node, fields.reply_key, self._holdings.now_us)
+
+    def opened(self, descriptor: Descriptor, seal: Seal, secret: bytes, circle: str = "") -> tuple[Descriptor, Fields]:
+        """Return a sealed message with its plain fields, and the fields; raises as `open` does."""
+        opened, fields = sealing.opened_with(descriptor, seal, secret, circle)
+        if len(fields.attributes) > self._limits.attributes_max:
+            raise LimitError("seal", "too many attributes inside a seal")
+        return opened, fields
 
     def _secret_of(self, descriptor: Descriptor, seal: Seal) -> bytes | None:
         """Return the secret of a sealed message; None if it is not sealed for this host. Raises `ForgeryError`."""

@@ -24,7 +24,7 @@ from carrypost.model.address import SEALED, Kind, address, addressee
 from carrypost.model.descriptor_values import is_for
 from carrypost.model.ids import NodeId, node_bytes
 from carrypost.model.times import MICROSECONDS, NEVER
-from carrypost.security import sealing
+from carrypost.security import hpke, sealing
 from carrypost.security.circle import sealed_topic
 from carrypost.security.sealing import Sealing
 
@@ -40,13 +40,12 @@ if TYPE_CHECKING:
     from carrypost.gossip.wire.pieces import Blank
     from carrypost.log.journal import Key, Value
     from carrypost.model.descriptor import Descriptor
-    from carrypost.model.ids import MessageId
     from carrypost.security.sealing import Seal
 
 
 _HOUR_US = 3_600 * MICROSECONDS
 """Time for which a wrapped secret is used. It is kept in memory alone."""
-_QUEUE = f"{Kind.QUEUE}/"
+_QUEUE, _CONTROL = f"{Kind.QUEUE}/", f"{Kind.CONTROL}/"
 _WRAPPED_MAX = 256
 """Number of lists of readers for which a secret is in use."""
 
@@ -71,7 +70,9 @@ class Letters:
         self._asked, self._keyring = context.settings.sealing.letters, keyring
         self._circles = circles
         self.addressed = circles.sealed_draft
-        """Return a draft for the topic of a circle with the destination that carriers see."""
+        """Function that returns a draft for the topic of a circle with the destination that carriers see."""
+        self.keep_label = keyring.keep_label
+        """Function that keeps the label of a letter that this host cannot read: its programs know it by that."""
         self._wrapped: dict[tuple[bytes, ...], _Wrapped] = {}
         """Secrets in use, by the keys that they are wrapped for."""
 
@@ -84,7 +85,7 @@ class Letters:
             if draft.sealed:
                 raise JMSSecurityException('a sealed message requires security = "signed" on this node')
             return None
-        if draft.topic or (draft.sealed and draft.destination.startswith(f"{Kind.CONTROL}/")):
+        if draft.topic or (draft.sealed and draft.destination.startswith(_CONTROL)):
             return self._for_circle(draft)
         if draft.sealed is False or (draft.sealed is None and self._asked == "never"):
             return None
@@ -102,10 +103,6 @@ class Letters:
             return self._for_own_queue(draft, now)
         publics = self._keys_of(readers, now, demanded=draft.sealed or self._asked == "always")
         return None if publics is None else self._for_readers(draft, readers, publics, now)
-
-    def keep_label(self, message: MessageId, label: str) -> None:
-        """Keep the label of a letter that this host cannot read itself: its programs know it by that."""
-        self._keyring.keep_label(message, label)
 
     def _keys_of(self, readers: tuple[NodeId, ...], now: int, *, demanded: bool) -> list[bytes] | None:
         """Return a key of every reader; None if some key was never known and the letter need not be sealed."""
@@ -137,7 +134,9 @@ class Letters:
         """Seal for this node alone. No key exchange is needed: it derives the secret of its key again."""
         salt = self._keyring.entropy(sealing.SALT_BYTES)
         key, secret = self._keyring.own_secret(salt, now)
-        return self._seal(draft, salt, secret, sealing.stanza_for_author(key), own=secret)
+        made = self._seal(draft, salt, secret, sealing.stanza_for_author(key))
+        made.secret = secret
+        return made
 
     def _for_readers(self, draft: Draft, readers: tuple[NodeId, ...], publics: list[bytes], now: int) -> Sealing:
         salt, keys = self._keyring.entropy(sealing.SALT_BYTES), tuple(publics)
@@ -150,16 +149,12 @@ class Letters:
 
     def _wrap(self, publics: tuple[bytes, ...], now: int) -> _Wrapped:
         """Wrap a new secret for readers: a key exchange for each of them, which takes longer than a signature."""
-        each = sealing.SECRET_BYTES
-        drawn = self._keyring.entropy(each * (1 + len(publics)))
-        secret = drawn[:each]
-        stanzas = [
-            sealing.wrap(public, secret, drawn[at * each : (at + 1) * each]) for at, public in enumerate(publics, 1)
-        ]
+        entropy = self._keyring.entropy
+        secret = entropy(sealing.SECRET_BYTES)
+        stanzas = [sealing.wrap(public, secret, entropy(hpke.KEY_BYTES)) for public in publics]
         if len(self._wrapped) >= _WRAPPED_MAX:
             self._wrapped.clear()
-        found = _Wrapped(secret, sealing.stanzas_for_readers(stanzas), now + _HOUR_US)
-        self._wrapped[publics] = found
+        found = self._wrapped[publics] = _Wrapped(secret, sealing.stanzas_for_readers(stanzas), now + _HOUR_US)
         return found
 
     def _for_circle(self, draft: Draft) -> Sealing:
@@ -168,17 +163,15 @@ class Letters:
         assert circle is not None  # The destination was made of it.
         epoch, salt = self._circles.sending(circle), self._keyring.entropy(sealing.SALT_BYTES)
         secret, stanza = circle.epochs[epoch].secret, sealing.stanza_for_epoch(*epoch)
-        return self._seal(draft, salt, secret, stanza, circle=circle.name)
+        made = self._seal(draft, salt, secret, stanza)
+        made.topic, made.circle = draft.topic, circle.name
+        return made
 
-    def _seal(
-        self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes, *, own: bytes = b"", circle: str = ""
-    ) -> Sealing:
-        """Begin a seal; `own`: the secret, if the author reads the message, too, and has to have it for others."""
+    def _seal(self, draft: Draft, salt: bytes, secret: bytes, stanzas: bytes) -> Sealing:
         assert isinstance(self._author, bytes)  # This node signs.
         made = sealing.begun(secret, salt, self._author, draft.destination, stanzas)
-        made.topic, made.circle, made.secret = draft.topic, circle, own
         # A request brings the key for its reply, which may go to a queue that nobody advertises; so does `Joined`.
-        if (circle and not draft.topic) or (draft.headers is not None and draft.headers.reply_to is not None):
+        if draft.destination.startswith(_CONTROL) or (draft.headers is not None and draft.headers.reply_to is not None):
             made.reply_key = self._keyring.advertised(self._holdings.now_us)
         return made
 
@@ -203,7 +196,7 @@ class Opening(Layer):
     kind = SEALING
 
     def __init__(self, context: HostContext, keyring: Keyring, circles: Circles) -> None:
-        self._holdings, self._outputs, self._limits = context.holdings, context.outputs, context.limits
+        self._holdings, self._outputs = context.holdings, context.outputs
         self._node, self._keyring, self._circles = context.node, keyring, circles
         self._waiting: dict[int, Copy] = {}
         """By slot, messages of circles under epochs that are not known yet."""
@@ -249,15 +242,18 @@ class Opening(Layer):
                 return self._admit_to(circle, copy)
             self._keyring.open(copy)
         except (ForgeryError, LimitError) as error:
-            self._outputs.refuse(error.reason, copy.giver or "", descriptor.shown)
-        else:
-            return True
-        # A queue answers for its messages: its manager informs the sender.
-        if circle is None and addressee(descriptor.destination) is not None:
-            return True
-        self._refused.append(copy)
-        self.due_us = 0
-        return False
+            # A queue answers for its messages: its manager informs the sender.
+            passes = circle is None and addressee(descriptor.destination) is not None
+            self._refuse(copy, error, drop=not passes)
+            return passes
+        return True
+
+    def _refuse(self, copy: Copy, error: ForgeryError | LimitError, *, drop: bool = True) -> None:
+        """Count a message as refused; it leaves with the next step, if it is to be dropped."""
+        self._outputs.refuse(error.reason, copy.giver or "", copy.descriptor.shown)
+        if drop:
+            self._refused.append(copy)
+            self.due_us = 0
 
     def _admit_to(self, circle: Circle, copy: Copy) -> bool:
         """Open a message of a circle; return False if it waits, or is done with. Raises if it is refused."""
@@ -279,13 +275,10 @@ class Opening(Layer):
                 return True
             self._waiting[copy.slot] = copy
             return False
-        opened, fields = sealing.opened_with(descriptor, seal, known.secret, circle.name)
-        if len(fields.attributes) > self._limits.attributes_max:
-            raise LimitError("seal", "too many attributes inside a seal")
+        opened, fields = self._keyring.opened(descriptor, seal, known.secret, circle.name)
         if control:
             if fields.attributes.get("joined") is True and not copy.own:
-                node, now = descriptor.node, self._holdings.now_us
-                self._circles.joined(circle, node, fields.reply_key, epoch[0], now)
+                self._circles.joined(circle, descriptor.node, fields.reply_key, epoch[0], self._holdings.now_us)
             self._release()
             return False
         if sealed_topic(circle.id, circle.tag_key, fields.topic) != descriptor.destination:
@@ -301,16 +294,13 @@ class Opening(Layer):
         try:
             self._circles.apply(circle, payload, self._holdings.now_us)
         except ForgeryError as error:
-            self._outputs.refuse(error.reason, copy.giver or "", copy.descriptor.shown)
-            self._refused.append(copy)
-            self.due_us = 0
+            self._refuse(copy, error)
         self._release()
 
     def _release(self) -> None:
-        """Let messages go on whose epoch became known."""
-        if self._circles.learnt and self._waiting:
+        """Try messages again that wait for an epoch: it may have become known."""
+        if self._waiting:
             self.due_us = 0
-        self._circles.learnt.clear()
 
     def left(self, copies: Sequence[Copy], reason: Reason | None) -> None:
         """Forget messages that are gone."""
@@ -332,7 +322,7 @@ class Opening(Layer):
 def _epoch_of(circle: Circle, descriptor: Descriptor, seal: Seal) -> tuple[int, bytes]:
     """Return the epoch under which a message of a circle is sealed; raises `ForgeryError` if its author may not."""
     author = descriptor.node
-    if node_bytes(author) in circle.removed:
+    if circle.removed and node_bytes(author) in circle.removed:
         raise ForgeryError("removed", "the author was removed from the circle")
     epoch, present = seal.epoch, circle.signed
     if epoch is None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from carrypost.cli import _output
 from carrypost.cli._exit import Exit
 from carrypost.cli._message_options import Qr, run
@@ -17,7 +15,7 @@ from carrypost.cli._options import Commands, Json, Node, argument, needs_qr, opt
 from carrypost.errors import InvalidDestinationException
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from carrypost.cli._joining import Joined
 
@@ -129,11 +127,7 @@ _EMBEDDING = "the change is stored there, and other nodes learn of it once a nod
 
 async def _print(joined: Joined, name: str, asked: Awaitable[str]) -> int:
     """Print the answer alone, so that other programs can take it; returns the exit code."""
-    value = await asked
-    if joined.json:
-        _output.line({name: value})
-    else:
-        typer.echo(value)
+    _output.show_code(name, await asked, json=joined.json)
     return Exit.DONE
 
 
@@ -162,16 +156,13 @@ async def _show(joined: Joined, name: str | None) -> int:
         raise InvalidDestinationException(f"this node is in no circle {name!r}; its circles: {there}")
     if not circles:
         _output.say("this node is in no circle: found one with `carrypost circle found NAME`, or join one by a code")
+    texts: Callable[[Iterable[str]], object] = list if joined.json else " ".join
+    answer: Callable[[bool], object] = bool if joined.json else {True: "yes", False: "no"}.__getitem__
     for each in circles:
         row = {
-            "name": each.name, "circle": each.id, "owner": each.owned, "charter": each.number, "epoch": each.epoch,
-            "readable": each.readable, "invitations": each.invitations, "members": list(each.members),
-            "removed": list(each.removed),
+            "name": each.name, "circle": each.id, "owner": answer(each.owned), "charter": each.number,
+            "epoch": each.epoch, "readable": answer(each.readable), "invitations": each.invitations,
+            "members": texts(each.members), "removed": texts(each.removed),
         }  # fmt: skip
-        if not joined.json:
-            row |= {name: "yes" if row[name] else "no" for name in ("owner", "readable")}
-            row |= {
-                name: " ".join(each.members if name == "members" else each.removed) for name in ("members", "removed")
-            }
         _output.figures(row, json=joined.json)
     return Exit.DONE

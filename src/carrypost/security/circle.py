@@ -197,14 +197,14 @@ class Code(NamedTuple):
         return f"<Code {self.name}>"
 
 
-_FIXED = struct.Struct(f">32s{TAG_KEY_BYTES}sI32s32s5s")
+_FIXED = struct.Struct(f">32s{TAG_KEY_BYTES}sI32s32s{codes.DATE_BYTES}s")
 """Root, tag key, number and secret of the epoch, private key and end of the invitation; the name follows."""
 _INVITED = b"carrypost invitation 1\0"
 
 
 def code_of(code: Code, card: codes.Card | None, entropy: Entropy) -> str:
     """Return the text of an invitation; with a card, only its node can read it."""
-    until = (code.until_us // MICROSECONDS).to_bytes(5, "big")
+    until = (code.until_us // MICROSECONDS).to_bytes(codes.DATE_BYTES, "big")
     said = _FIXED.pack(code.root, code.tag_key, *code.epoch, code.private, until) + code.name.encode()
     if card is None:
         return codes.code_of(CodeKind.CIRCLE, said)
@@ -217,7 +217,7 @@ def read_code(text: str, node: NodeId, privates: Mapping[bytes, bytes], date_us:
 
     `privates`: sealing keys of this node by their ids.
     """
-    kind, said = codes.data_of_any(text, (CodeKind.CIRCLE, CodeKind.SEALED_CIRCLE))
+    kind, said = codes.data_of(text, (CodeKind.CIRCLE, CodeKind.SEALED_CIRCLE))
     if kind is CodeKind.SEALED_CIRCLE:
         to, stanza = said[:16], said[16:]
         if to != node_bytes(node):

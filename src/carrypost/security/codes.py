@@ -12,6 +12,7 @@ import base64
 import enum
 import hashlib
 import re
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,10 +24,10 @@ from carrypost.security.identity import Domain, Identity, verify_bytes
 from carrypost.security.sealing import SealingKey
 
 _CHECKSUM_BYTES = 4
-_AUTHOR_BYTES = 32
-_DATE_BYTES = 5
+DATE_BYTES = 5
 """Seconds since 1970."""
-_CARD_BYTES = _AUTHOR_BYTES + KEY_BYTES + _DATE_BYTES + 64
+_CARD = struct.Struct(f"32s{KEY_BYTES}s{DATE_BYTES}s64s")
+"""Author, sealing key, date until which that is used, signature."""
 _IGNORED = re.compile(r"[\s-]+")
 
 
@@ -38,10 +39,11 @@ class CodeKind(enum.IntEnum):
     SEALED_CIRCLE = 0x13
 
 
-_CIRCLE = "a code of a circle, made by `carrypost circle invite`"
 _NAMES = {
-    CodeKind.CARD: "a card, made by `carrypost keys card`", CodeKind.CIRCLE: _CIRCLE, CodeKind.SEALED_CIRCLE: _CIRCLE,
-}  # fmt: skip
+    CodeKind.CARD: "a card, made by `carrypost keys card`",
+    CodeKind.CIRCLE: "a code of a circle, made by `carrypost circle invite`",
+}
+"""What people call the first kind that is asked for."""
 
 
 def _text(whole: bytes) -> str:
@@ -58,12 +60,7 @@ def code_of(kind: CodeKind, data: bytes) -> str:
     return _text(whole + _checksum(whole))
 
 
-def data_of(kind: CodeKind, code: str) -> bytes:
-    """Return the bytes of a code of this kind; raises `IllegalArgumentException` for another text."""
-    return data_of_any(code, (kind,))[1]
-
-
-def data_of_any(code: str, kinds: Sequence[CodeKind]) -> tuple[CodeKind, bytes]:
+def data_of(code: str, kinds: Sequence[CodeKind]) -> tuple[CodeKind, bytes]:
     """Return the kind and the bytes of a code of one of these kinds; raises `IllegalArgumentException`."""
     text = _IGNORED.sub("", code).upper()
     try:
@@ -95,20 +92,19 @@ class Card(NamedTuple):
 def card_of(identity: Identity, key: SealingKey) -> str:
     """Return the card of a node."""
     assert isinstance(identity.author, bytes)  # A node without a key has no card.
-    said = identity.author + key.public + (key.until_us // MICROSECONDS).to_bytes(_DATE_BYTES, "big")
+    said = identity.author + key.public + (key.until_us // MICROSECONDS).to_bytes(DATE_BYTES, "big")
     return code_of(CodeKind.CARD, said + identity.sign_bytes(Domain.CARD, said))
 
 
 def read_card(code: str, date_us: int) -> Card:
     """Return the contents of a card; raises `IllegalArgumentException` for another text, or one that is too old."""
-    data = data_of(CodeKind.CARD, code)
-    if len(data) != _CARD_BYTES:
+    _, data = data_of(code, (CodeKind.CARD,))
+    if len(data) != _CARD.size:
         raise IllegalArgumentException("the card is of a later version")
-    said, signature = data[:-64], data[-64:]
-    author, public = said[:_AUTHOR_BYTES], said[_AUTHOR_BYTES : _AUTHOR_BYTES + KEY_BYTES]
-    until_us = int.from_bytes(said[-_DATE_BYTES:], "big") * MICROSECONDS
+    author, public, until, signature = _CARD.unpack(data)
+    until_us = int.from_bytes(until, "big") * MICROSECONDS
     try:
-        verify_bytes(author, Domain.CARD, said, signature)
+        verify_bytes(author, Domain.CARD, data[: -len(signature)], signature)
     except ForgeryError:
         raise IllegalArgumentException("the card was not signed by the node that it names") from None
     if until_us <= date_us:

@@ -101,12 +101,12 @@ class Packets:
         self._windows: dict[bytes, dict[bytes, tuple[int, int]]] = {}
         """By key and salt, the highest counter that came, and the bitset of those that came: bit n is for the one n
         below. By key, so that nobody who has an old secret can use up the counters of a member."""
-        self._salt, self._counter = b"", _TO_ONE
+        self._present, self._salt, self._counter = b"", b"", _TO_ONE
 
     def rekey(self, keys: PacketKeys | None) -> None:
         """Use these keys from now on."""
         if keys != self.keys:
-            self.keys = keys
+            self.keys, self._present = keys, b"" if keys is None else keys.present.id
             every = () if keys is None else (keys.present, *keys.older)
             self._ciphers = {each.id: ChaCha20Poly1305(each.secret) for each in every}
             self._windows = {each.id: self._windows.get(each.id, {}) for each in every}
@@ -116,7 +116,7 @@ class Packets:
 
         `to`: the prefix of the one node that they are for.
         """
-        name = key or (b"" if self.keys is None else self.keys.present.id)
+        name = key or self._present
         cipher, sealed = self._ciphers.get(name), list[bytes]()
         for datagram in datagrams if cipher is not None else ():
             if self._counter == _TO_ONE:
@@ -160,5 +160,4 @@ class Packets:
         )
         if len(windows) > SALTS_MAX:
             del windows[next(iter(windows))]
-        assert self.keys is not None  # There was a cipher.
-        return PLAIN_HEAD + plain, b"" if key == self.keys.present.id else key
+        return PLAIN_HEAD + plain, b"" if key == self._present else key

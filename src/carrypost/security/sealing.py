@@ -244,18 +244,21 @@ def seal_headers(
     sealing: Sealing, headers: Headers | None, attributes: dict[str, AttributeValue], label: str
 ) -> Headers:
     """Return the headers of the sealed message, which has no other attributes and no label."""
-    inner: dict[str, object] = {}
-    if headers is not None:
-        inner = header_fields.travelling(headers)
-        for key in _CLEAR_KEYS:
-            inner.pop(key, None)
+    inner = {} if headers is None else header_fields.travelling(headers)
+    for key in _CLEAR_KEYS if inner else ():
+        inner.pop(key, None)
     fields = attributes, label, sealing.topic, *sealing.plain
     sealing.published = Fields(*fields, headers)
     encoded = _encode((*fields, inner or None, sealing.reply_key))
     seal = sealing.head + sealing.cipher.encrypt(_FIELDS_NONCE, encoded, None)
-    if headers is None:
-        return Headers(seal=seal)
-    return Headers(seal=seal, recipients=headers.recipients, connected=headers.connected, joins=headers.joins)
+    return Headers(seal=seal) if headers is None else _with_clear(Headers(seal=seal), headers)
+
+
+def _with_clear(headers: Headers, carried: Headers) -> Headers:
+    """Return headers with those that carriers read."""
+    return msgspec.structs.replace(
+        headers, recipients=carried.recipients, connected=carried.connected, joins=carried.joins
+    )
 
 
 # -------------------------------------------------------------------------------------------------- opening
@@ -283,8 +286,7 @@ def opened(
     """
     sealed = descriptor.headers
     assert sealed is not None  # It has a seal.
-    clear = Headers(seal=sealed.seal, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins)
-    if descriptor.attributes or descriptor.label or sealed != clear:
+    if descriptor.attributes or descriptor.label or sealed != _with_clear(Headers(seal=sealed.seal), sealed):
         raise ForgeryError("seal", "a sealed message with plain fields beside the seal")
     try:
         fields = _decode(_cipher(key).decrypt(_FIELDS_NONCE, seal.fields, None))
@@ -303,9 +305,7 @@ def opened(
     if fields.codec is PayloadCodec.BLANK or sealed_length(packed) != descriptor.length or (plain and packed != size):
         raise ForgeryError("seal", "fields that do not fit the payload")
     if sealed.recipients or sealed.connected or sealed.joins:
-        inner = msgspec.structs.replace(
-            inner, recipients=sealed.recipients, connected=sealed.connected, joins=sealed.joins
-        )
+        inner = _with_clear(inner, sealed)
     return _with_fields(descriptor, fields, inner, Unsealed(key, packed, secret, circle)), fields
 
 
