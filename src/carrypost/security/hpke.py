@@ -41,7 +41,8 @@ def mac(key: bytes, data: bytes) -> bytes:
 
 def hkdf(secret: bytes, salt: bytes, info: bytes) -> tuple[bytes, bytes]:
     """Return 64 bytes of HKDF-SHA-256 in two halves: what is made of one secret needs a key, and some bytes more."""
-    inner, outer = _pads(mac(salt, secret))
+    inner, outer = _pads(salt)
+    inner, outer = _pads(sha256(outer + sha256(inner + secret).digest()).digest())
     key = sha256(outer + sha256(inner + info + b"\x01").digest()).digest()
     return key, sha256(outer + sha256(inner + key + info + b"\x02").digest()).digest()
 

@@ -21,6 +21,7 @@ import functools
 import hashlib
 import hmac
 import operator
+import struct
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -47,8 +48,12 @@ WRAPPED_BYTES = SECRET_BYTES + hpke.OVERHEAD_BYTES
 STANZA_BYTES = KEY_ID_BYTES + WRAPPED_BYTES
 _OWN, _EPOCH = 0, 255
 """Values in the place of the number of readers."""
-_EPOCH_BYTES = 4 + EPOCH_ID_BYTES
-_HEAD_BYTES = 1 + SALT_BYTES + CHECK_BYTES + 1
+_HEAD = struct.Struct(f"B{SALT_BYTES}s{CHECK_BYTES}sB")
+"""Suite, salt, check, and the number of readers."""
+_HEAD_BYTES = _HEAD.size
+_EPOCH_STANZA = struct.Struct(f">I{EPOCH_ID_BYTES}s")
+_ALONE = {_OWN: KEY_ID_BYTES, _EPOCH: _EPOCH_STANZA.size}
+"""Lengths of the stanzas that are the only one."""
 _SUITE = bytes([SUITE])
 _CONTENT = b"carrypost seal 1\0"
 _LETTER = b"carrypost letter 1\0"
@@ -189,7 +194,7 @@ def stanza_for_author(key: bytes) -> bytes:
 
 def stanza_for_epoch(number: int, epoch: bytes) -> bytes:
     """Return the encoded stanza of a message for a circle."""
-    return bytes([_EPOCH]) + number.to_bytes(4, "big") + epoch
+    return bytes([_EPOCH]) + _EPOCH_STANZA.pack(number, epoch)
 
 
 def seal_of(descriptor: Descriptor) -> Seal:
@@ -197,29 +202,24 @@ def seal_of(descriptor: Descriptor) -> Seal:
     seal = b"" if descriptor.headers is None else descriptor.headers.seal
     if len(seal) < _HEAD_BYTES or seal[0] != SUITE:
         raise ForgeryError("seal", "a seal of an unknown suite, or cut short")
-    salt, check = seal[1 : 1 + SALT_BYTES], seal[1 + SALT_BYTES : _HEAD_BYTES - 1]
-    count, rest = seal[_HEAD_BYTES - 1], seal[_HEAD_BYTES:]
-    epoch: tuple[int, bytes] | None = None
-    stanzas: tuple[bytes, ...] = ()
-    if count == _EPOCH:
-        end = _EPOCH_BYTES
-        epoch = int.from_bytes(rest[:4], "big"), rest[4:end]
-    elif count == _OWN:
-        end = KEY_ID_BYTES
-        stanzas = (rest[:end],)
-    elif count <= READERS_MAX:
-        end = count * STANZA_BYTES
-        stanzas = tuple([rest[at : at + STANZA_BYTES] for at in range(0, end, STANZA_BYTES)])
-    else:
+    _, salt, check, count = _HEAD.unpack_from(seal)
+    if READERS_MAX < count != _EPOCH:
         raise ForgeryError("seal", f"a seal has at most {READERS_MAX} stanzas, not {count}")
-    if len(rest) < end + hpke.TAG_BYTES:
+    alone = _ALONE.get(count)
+    end = _HEAD_BYTES + (alone or count * STANZA_BYTES)
+    if len(seal) < end + hpke.TAG_BYTES:
         raise ForgeryError("seal", "a seal that is cut short")
-    return Seal(salt, check, stanzas, epoch, rest[end:])
+    if count == _EPOCH:
+        return Seal(salt, check, (), _EPOCH_STANZA.unpack_from(seal, _HEAD_BYTES), seal[end:])
+    each = alone or STANZA_BYTES
+    stanzas = tuple([seal[at : at + each] for at in range(_HEAD_BYTES, end, each)])
+    return Seal(salt, check, stanzas, None, seal[end:])
 
 
 # -------------------------------------------------------------------------------------------------- sealing
 
 
+@functools.lru_cache(1_024)  # There are few lengths, and each message needs one twice.
 def padded_length(length: int) -> int:
     """Return the length of a payload after padding (Padmé): at most 12 % more, and few different lengths."""
     if length < 2:  # noqa: PLR2004 - has no logarithm to speak of
@@ -244,11 +244,11 @@ def seal_headers(
     sealing: Sealing, headers: Headers | None, attributes: dict[str, AttributeValue], label: str
 ) -> Headers:
     """Return the headers of the sealed message, which has no other attributes and no label."""
+    fields = attributes, label, sealing.topic, *sealing.plain
+    sealing.published = Fields(*fields, headers)
     inner = {} if headers is None else header_fields.travelling(headers)
     for key in _CLEAR_KEYS if inner else ():
         inner.pop(key, None)
-    fields = attributes, label, sealing.topic, *sealing.plain
-    sealing.published = Fields(*fields, headers)
     encoded = _encode((*fields, inner or None, sealing.reply_key))
     seal = sealing.head + sealing.cipher.encrypt(_FIELDS_NONCE, encoded, None)
     return Headers(seal=seal) if headers is None else _with_clear(Headers(seal=seal), headers)
@@ -289,7 +289,7 @@ def opened(
     if descriptor.attributes or descriptor.label or sealed != _with_clear(Headers(seal=sealed.seal), sealed):
         raise ForgeryError("seal", "a sealed message with plain fields beside the seal")
     try:
-        fields = _decode(_cipher(key).decrypt(_FIELDS_NONCE, seal.fields, None))
+        fields = _decode(ChaCha20Poly1305(key).decrypt(_FIELDS_NONCE, seal.fields, None))
     except InvalidTag:
         raise ForgeryError("seal", "fields that were changed, or another key") from None
     except (ValueError, RecursionError) as error:  # ValueError: msgspec's own, and text that is not UTF-8
@@ -333,13 +333,11 @@ def _with_fields(sealed: Descriptor, fields: Fields, headers: Headers, unsealed:
 def open_payload(unsealed: Unsealed, sealed: bytes) -> bytes:
     """Return the compressed payload of a message, from its bytes as sent."""
     try:
-        return _cipher(unsealed.key).decrypt(_PAYLOAD_NONCE, sealed, None)[: unsealed.packed]
+        return ChaCha20Poly1305(unsealed.key).decrypt(_PAYLOAD_NONCE, sealed, None)[: unsealed.packed]
     except InvalidTag:
         raise ForgeryError("seal", "a payload that was changed, or another key") from None
 
 
-# A message is mostly read soon after it is opened, and to set a key up takes half as long as to decrypt with it.
-_cipher = functools.lru_cache(256)(ChaCha20Poly1305)
 _NONE = Headers()
 _never_sealed = operator.attrgetter(*_CLEAR, "seal", "control", "origin", "event", "covers", "fault")
 """Values of the headers that no seal has; all of them are false unless they are given."""
