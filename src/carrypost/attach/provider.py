@@ -25,13 +25,12 @@ from carrypost.jms.provider import NODE_ENDED, NODE_LOST, NodeInfo, Perform, Per
 from carrypost.jms.provider.reconnecting import ReconnectingProvider
 from carrypost.log.events import Receipt
 from carrypost.messaging import commands as do
-from carrypost.messaging.commands import Command
 from carrypost.model.descriptor import Descriptor
 
 R = TypeVar("R")
 N = TypeVar("N")
 _decode_sent = ANSWERS[Perform].decode
-_CLOSERS: Mapping[type, Callable[[int], Command[None]]] = {
+_CLOSERS: Mapping[type, Callable[[int], do.Command[None]]] = {
     do.Connect: do.Disconnect, do.OpenSession: do.CloseSession, do.Consume: do.CloseConsumer,
 }  # fmt: skip
 """Commands that close what another one opened: a program that was cancelled meanwhile does not know about it."""
@@ -158,19 +157,19 @@ class AttachedProvider(Provider):
 
     # --- commands ------------------------------------------------------------------------------------------
 
-    def _call(self, command: Command[Any], number: int) -> calls.Call:
+    def _call(self, command: do.Command[Any], number: int) -> calls.Call:
         try:
             encoded = encode_command(command)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise IllegalArgumentException(f"the call cannot be encoded for the node: {error}") from None
         return calls.Call(number, Raw(encoded), read=self._read)
 
-    def _ask(self, command: Command[Any]) -> tuple[int, asyncio.Future[Any]]:
+    def _ask(self, command: do.Command[Any]) -> tuple[int, asyncio.Future[Any]]:
         """Send a command; return its number, and a future for the answer."""
         number = self.line.next()
         return number, self.line.expect(number, self._call(command, number))
 
-    async def execute(self, command: Command[R]) -> R:
+    async def execute(self, command: do.Command[R]) -> R:
         """Carry out a command, and wait for its answer."""
         kind = type(command)
         closer = _CLOSERS.get(kind)
@@ -187,7 +186,7 @@ class AttachedProvider(Provider):
             self._programs.pop(command.connection, None)
         return ANSWERS[kind].decode(value)  # type: ignore[no-any-return]  # as the class of the command says
 
-    def _abandon(self, answer: asyncio.Future[Any], kind: type, closer: Callable[[int], Command[None]]) -> None:
+    def _abandon(self, answer: asyncio.Future[Any], kind: type, closer: Callable[[int], do.Command[None]]) -> None:
         """Close what an abandoned command opens."""
 
         def close(_: object) -> None:

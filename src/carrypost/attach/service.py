@@ -33,7 +33,6 @@ from carrypost.jms.provider import Perform, Provider
 from carrypost.log.events import Browsed
 from carrypost.log.journal import Durability
 from carrypost.messaging import commands as do
-from carrypost.messaging.commands import Ack, Browsing, Command
 
 R = TypeVar("R")
 _log = logging.getLogger("carrypost.native")
@@ -155,10 +154,10 @@ class Acknowledged:
 
     def __init__(self, provider: Provider, rounds: Rounds) -> None:
         self._provider, self._rounds = provider, rounds
-        self._gathered: list[tuple[SocketProgram, int, tuple[Ack, ...]]] = []
+        self._gathered: list[tuple[SocketProgram, int, tuple[do.Ack, ...]]] = []
         """Programs, with the numbers of their calls."""
 
-    def add(self, program: SocketProgram, number: int, acks: tuple[Ack, ...]) -> None:
+    def add(self, program: SocketProgram, number: int, acks: tuple[do.Ack, ...]) -> None:
         """Add what a program acknowledges."""
         if not self._gathered:
             asyncio.get_running_loop().call_later(self._rounds.length_s * _GATHERED, self.begin)
@@ -233,7 +232,7 @@ class SocketProgram:
             self.perform(call.number, command)
         self.read_on()
 
-    def _check(self, command: Command[Any]) -> None:
+    def _check(self, command: do.Command[Any]) -> None:
         """Raise for what is not this program's."""
         named = [(name, getattr(command, name)) for name in self._mine if name in command.__struct_fields__]
         if isinstance(command, Perform):
@@ -246,7 +245,7 @@ class SocketProgram:
                     f"this program has no open {name} {number}: it was closed, or belongs to another program"
                 )
 
-    def _add_unread(self, command: Command[R]) -> Command[R]:
+    def _add_unread(self, command: do.Command[R]) -> do.Command[R]:
         """Return a command with what the program cannot have read in what it says that it did not."""
         unread: Collection[int] | None = getattr(command, "unread", None)
         if unread is None:
@@ -310,7 +309,7 @@ class SocketProgram:
             self._outbox.answer(calls.Answer(number, value), patient=patient)
         self.read_on()
 
-    async def _answer(self, number: int, command: Command[Any]) -> None:
+    async def _answer(self, number: int, command: do.Command[Any]) -> None:
         try:
             if isinstance(command, do.ReadPayload | do.Browse):  # Answers may be long: a program has one at a time.
                 async with self._alone:
@@ -327,7 +326,7 @@ class SocketProgram:
             self._unanswered -= 1
             self.read_on()
 
-    async def _carry_out(self, number: int, command: Command[Any]) -> None:
+    async def _carry_out(self, number: int, command: do.Command[Any]) -> None:
         """Carry out a command, note what it opens and closes, and answer it."""
         value: Any
         match command:
@@ -357,16 +356,16 @@ class SocketProgram:
             raise ResourceAllocationException(f"the answer of {len(raw):,} bytes is too long: ask for less")
         self._outbox.answer(calls.Answer(number, Raw(raw)))
 
-    async def _show(self, number: int, found: Browsing, connection: int) -> None:
+    async def _show(self, number: int, found: do.Browsing, connection: int) -> None:
         """Answer with a number, under which the waiting messages of a queue follow, a few at a time."""
         self._browsings -= 1  # Those of queues elsewhere count upwards.
-        reported = Browsing(self._browsings, found.taken_us)
+        reported = do.Browsing(self._browsings, found.taken_us)
         self.line.write(calls.Answer(number, Raw(ANSWERS[do.Browse].encode(reported))))
         for part in cut(Browsed(reported.number, found.descriptors or (), found.taken_us, complete=True)):
             self._outbox.write_news(connection, part)
             await self.line.drained()
 
-    def _forget(self, command: Command[Any]) -> None:
+    def _forget(self, command: do.Command[Any]) -> None:
         """Forget what a command closes."""
         match command:
             case do.Disconnect():

@@ -42,21 +42,7 @@ from carrypost.jms.listener_calls import unserved
 from carrypost.jms.provider import Perform, Program
 from carrypost.log.events import Unserved
 from carrypost.log.journal import Durability
-from carrypost.messaging.commands import (
-    Ack,
-    CloseSession,
-    Consume,
-    Credit,
-    Declare,
-    DeclareQueue,
-    Disconnect,
-    Late,
-    OpenSession,
-    Receive,
-    Recover,
-    Release,
-    Subscribe,
-)
+from carrypost.messaging import commands as do
 from carrypost.model import address
 
 if TYPE_CHECKING:
@@ -139,7 +125,7 @@ class Subscription:
 
     def grant(self, provider: Provider, messages: int, nbytes: int) -> None:
         """Let the node hand over this much more."""
-        provider.tell(Credit(self.consumer, messages, nbytes))
+        provider.tell(do.Credit(self.consumer, messages, nbytes))
 
     def hand(self, handed: Handed) -> None:
         """Note what the node hands over."""
@@ -154,9 +140,9 @@ class Subscription:
         """Return the messages up to this number."""
         return list(takewhile(lambda each: each.number <= number, self._held.values()))
 
-    def ack(self, handed: Iterable[Handed], *, late: Late = Late.REFUSE) -> Ack:
+    def ack(self, handed: Iterable[Handed], *, late: do.Late = do.Late.REFUSE) -> do.Ack:
         """Return an acknowledgement of these messages."""
-        return Ack(self.session, tuple(each.number for each in handed), late=late)
+        return do.Ack(self.session, tuple(each.number for each in handed), late=late)
 
     def release(self, provider: Provider, handed: Iterable[Handed]) -> None:
         """Make room for more: the client is done with these."""
@@ -175,20 +161,20 @@ class Subscription:
             self.grant(provider, len(withdrawn), sum(each.descriptor.length for each in withdrawn))
 
 
-async def opened(provider: Provider, connection: int, wanted: Subscribe | Receive) -> tuple[int, int]:
+async def opened(provider: Provider, connection: int, wanted: do.Subscribe | do.Receive) -> tuple[int, int]:
     """Open a session of a connection, with one consumer; return both numbers."""
-    session = await provider.execute(OpenSession(connection))
+    session = await provider.execute(do.OpenSession(connection))
     try:
-        return session, await provider.execute(Consume(session, wanted))
+        return session, await provider.execute(do.Consume(session, wanted))
     except JMSException:
-        await provider.execute(CloseSession(session))
+        await provider.execute(do.CloseSession(session))
         raise
 
 
-def remote_prefetch(provider: Provider, wanted: Subscribe | Receive) -> int | None:
+def remote_prefetch(provider: Provider, wanted: do.Subscribe | do.Receive) -> int | None:
     """Return how many messages a consumer of another node's queue takes along; None for other consumers."""
     info = provider.node_info
-    if not isinstance(wanted, Receive) or address.addressee(wanted.destination) == info.node:
+    if not isinstance(wanted, do.Receive) or address.addressee(wanted.destination) == info.node:
         return None
     return max(info.settings.prefetch_remote, 1)
 
@@ -222,7 +208,7 @@ class Receiving(ABC, Generic[S, V, B]):
         self.settle()
         del self._by_consumer[subscription.consumer]
         self._waiting = deque(each for each in self._waiting if each[0] is not subscription)
-        await self._provider.execute(CloseSession(subscription.session, list(unread)))
+        await self._provider.execute(do.CloseSession(subscription.session, list(unread)))
 
     def close(self) -> list[int]:
         """Write nothing more; return the numbers of messages that the client did not see."""
@@ -288,9 +274,9 @@ class Receiving(ABC, Generic[S, V, B]):
         session, numbers = subscription.session, (handed.number,)
         with suppress(JMSException):  # The subscription has ended.
             if released:
-                await self._provider.execute(Release(session, numbers))
+                await self._provider.execute(do.Release(session, numbers))
             else:
-                await self._provider.execute(Recover(session, numbers, numbers))
+                await self._provider.execute(do.Recover(session, numbers, numbers))
         subscription.release(self._provider, [handed])
 
     # --- acknowledgements ----------------------------------------------------------------------------------
@@ -306,7 +292,7 @@ class Receiving(ABC, Generic[S, V, B]):
         if not self._acknowledged:
             return None
         acknowledged, self._acknowledged = self._acknowledged, {}
-        acks = tuple(each.ack(handed, late=Late.ACCEPT) for each, handed in acknowledged.items())
+        acks = tuple(each.ack(handed, late=do.Late.ACCEPT) for each, handed in acknowledged.items())
         try:
             done = self._provider.perform(Perform(next(iter(acknowledged)).session, (), acks, durability)).done
         except CarrypostError as error:
@@ -429,7 +415,7 @@ async def consumed(provider: Provider, meant: Destination, *, declares: bool) ->
 async def temporary_queue(provider: Provider, connection: int, number: int) -> Queue:
     """Return a new queue that ends with a connection, of this number among those of the connection."""
     name = temporary_name(provider, connection, number)
-    await provider.execute(DeclareQueue(Declare(name, connection=connection)))
+    await provider.execute(do.DeclareQueue(do.Declare(name, connection=connection)))
     return Queue(f"{name}@{provider.node_info.node}")
 
 
@@ -497,7 +483,7 @@ class ClientProgram(Program, Generic[C, S]):
         """Connect the client to the node."""
         self._client_id = client_id
         self._connection = await self._provider.connect(client_id, self)
-        self._session = await self._provider.execute(OpenSession(self._connection))
+        self._session = await self._provider.execute(do.OpenSession(self._connection))
 
     @abstractmethod
     async def carry_out(self, command: C) -> None:
@@ -522,7 +508,7 @@ class ClientProgram(Program, Generic[C, S]):
         connection, self._connection = self._connection, 0
         if connection:
             with suppress(JMSException):  # The node is gone.
-                await self._provider.execute(Disconnect(connection, unread, crashed=not self._orderly))
+                await self._provider.execute(do.Disconnect(connection, unread, crashed=not self._orderly))
 
     # --- requests ------------------------------------------------------------------------------------------
 
@@ -534,7 +520,7 @@ class ClientProgram(Program, Generic[C, S]):
             number=self._sent, reply_to=reply_to,
         )  # fmt: skip
 
-    def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
+    def _perform(self, drafts: tuple[Draft, ...], acks: tuple[do.Ack, ...], *, durable: bool) -> Performed:
         durability = Durability.FULL if durable else Durability.NORMAL
         return self._provider.perform(Perform(self._session, drafts, acks, durability))
 

@@ -39,15 +39,6 @@ from carrypost.jms.modes import Acknowledge, DeliveryMode, SessionMode
 from carrypost.jms.producer import Body, Producer, send_options
 from carrypost.jms.requestor import Request
 from carrypost.messaging import commands as do
-from carrypost.messaging.commands import (
-    AddCard,
-    BindName,
-    DeclareTopic,
-    EndQueue,
-    EndTopic,
-    MakeCard,
-    Unsubscribe,
-)
 from carrypost.messaging.namespace import Bind
 from carrypost.model import address
 from carrypost.model.headers import DESTINATION_MAX
@@ -131,9 +122,9 @@ class TopicDeclaration(ValueFactory):
         destination = address.holder(found, provider.node_info.node)
         if len(destination.encode()) > min(DESTINATION_MAX, provider.node_info.limits.destination_bytes_max):
             raise InvalidDestinationException(f"{found!r} is too long for a topic of this node")
-        await provider.execute(DeclareTopic(found))
+        await provider.execute(do.DeclareTopic(found))
         with suppress(NameAlreadyBoundException):  # It was declared before, or the program knows.
-            await provider.execute(BindName(Bind(found, destination, advertise=advertise)))
+            await provider.execute(do.BindName(Bind(found, destination, advertise=advertise)))
         return HeldTopic(address.queue_name(found, provider.node_info.node))
 
     async def end_topic(self, topic: Topic | str) -> None:
@@ -145,7 +136,7 @@ class TopicDeclaration(ValueFactory):
         if not isinstance(found, HeldTopic):
             raise InvalidDestinationException(f"end_topic requires a topic, made by declare_topic, not {topic!r}"[:200])
         self._opened()
-        await (await self._ready()).units.provider.execute(EndTopic(found.address))
+        await (await self._ready()).units.provider.execute(do.EndTopic(found.address))
 
 
 Relocation = Literal["strict", "stateless", "lossy", "light"]
@@ -386,7 +377,7 @@ class Context(ConsumerCreation):
         """
         session = self._opened()
         await session.units.ready()
-        await session.units.provider.execute(Unsubscribe(self._connection.client_id, name))
+        await session.units.provider.execute(do.Unsubscribe(self._connection.client_id, name))
 
     def listener(
         self, destination: Destination | str, selector: str | None = None, *, no_local: bool = False
@@ -470,7 +461,7 @@ class Context(ConsumerCreation):
         named_queue = as_queue(queue, "end_queue requires a queue, made by declare_queue")
         provider = (await self._ready()).units.provider
         found = await resolved(provider, named_queue)
-        await provider.execute(EndQueue(found.address))
+        await provider.execute(do.EndQueue(found.address))
 
     @property
     def circles(self) -> ContextCircles:
@@ -485,14 +476,14 @@ class Context(ConsumerCreation):
 
         Raises `JMSSecurityException` where security is off.
         """
-        return await (await self._ready()).units.provider.execute(MakeCard())
+        return await (await self._ready()).units.provider.execute(do.MakeCard())
 
     async def add_card(self, card: str) -> str:
         """Learn the sealing key of another node from its card; return the node's id.
 
         Raises `IllegalArgumentException` for a text that is no card, or one that is out of date.
         """
-        return await (await self._ready()).units.provider.execute(AddCard(card))
+        return await (await self._ready()).units.provider.execute(do.AddCard(card))
 
     async def create_temporary_queue(self) -> TemporaryQueue:
         """Create a queue that lives as long as this connection; others may send to it, as to a `jms_reply_to`."""

@@ -27,16 +27,7 @@ from carrypost.errors import (
 )
 from carrypost.jms.destinations import RESERVED, TEMPORARY, Destination, Queue, Topic, is_temporary, named, queue_of
 from carrypost.jms.durations import Duration, microseconds
-from carrypost.messaging.commands import (
-    AskToManage,
-    BindName,
-    Declare,
-    DeclareQueue,
-    EndQueue,
-    ReceiveCounts,
-    Redelivery,
-    Unbind,
-)
+from carrypost.messaging import commands as do
 from carrypost.messaging.control import RECEIVERS_MAX
 from carrypost.messaging.namespace import DEAD_LETTERS, Bind, room_for
 from carrypost.model import address
@@ -63,14 +54,14 @@ _TIMEOUT_S = 60.0
 """Time for answers of nodes that are asked to manage a queue, unless the program says otherwise."""
 
 
-async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: int, *, advertise: bool) -> Queue:
+async def place(provider: Provider, asked: do.Declare, policy: Policy, timeout_us: int, *, advertise: bool) -> Queue:
     """Ask nodes to manage a queue, as a policy chooses them, until one accepts; nodes that declined are left out.
 
     Raises `JMSException` with all that declined once no node is left, or the policy names one of them again, and
     `DeliveryTimeoutException` if a node does not answer in time.
     """
     here, ends_us = provider.node_info.node, provider.now_us() + timeout_us
-    counts = await provider.execute(ReceiveCounts(asked.name))
+    counts = await provider.execute(do.ReceiveCounts(asked.name))
     declined: dict[NodeId, str] = {}
     while not counts or counts.keys() - declined.keys():
         left = {node: count for node, count in counts.items() if node not in declined}
@@ -80,7 +71,7 @@ async def place(provider: Provider, asked: Declare, policy: Policy, timeout_us: 
         if manager == here:
             return await declare(provider, managed_by(asked, here), advertise=advertise)
         left_us = max(ends_us - provider.now_us(), 0)
-        answer = await provider.execute(AskToManage(managed_by(asked, manager), manager, left_us, advertise))
+        answer = await provider.execute(do.AskToManage(managed_by(asked, manager), manager, left_us, advertise))
         if answer.accepted:
             return Queue(address.queue_name(asked.name, manager))
         if answer.reason is None:
@@ -126,7 +117,7 @@ def placed(choose: object, timeout: Duration | None) -> int:
     return timeout_us
 
 
-def managed_by(asked: Declare, node: NodeId) -> Declare:
+def managed_by(asked: do.Declare, node: NodeId) -> do.Declare:
     """Return a queue as this node manages it: a manager need not be named as a receiver."""
     if asked.receivers is None:
         return asked
@@ -136,20 +127,20 @@ def managed_by(asked: Declare, node: NodeId) -> Declare:
     return msgspec.structs.replace(asked, receivers=receivers)
 
 
-async def declare(provider: Provider, asked: Declare, *, advertise: bool) -> Queue:
+async def declare(provider: Provider, asked: do.Declare, *, advertise: bool) -> Queue:
     """Declare a queue, and bind it to its name, unless that is bound already."""
     destination = address.queue(asked.name, provider.node_info.node)
     bind = Bind(asked.name, destination, advertise=advertise, receivers=asked.receivers)
     try:
-        await provider.execute(BindName(bind))
+        await provider.execute(do.BindName(bind))
         new = True
     except NameAlreadyBoundException:
         new = False
     try:
-        found = await provider.execute(DeclareQueue(asked))
+        found = await provider.execute(do.DeclareQueue(asked))
     except JMSException:
         if new:
-            await provider.execute(Unbind(asked.name))
+            await provider.execute(do.Unbind(asked.name))
         raise
     return Queue(address.name_of(found) or found)
 
@@ -164,7 +155,7 @@ def declared(
     receivers: object,
     tries: object = None,
     sealed: object = False,
-) -> Declare:
+) -> do.Declare:
     """Return the queue that a program wants its node to manage; callers are not all checked."""
     found = named(name, "the name of a queue")
     if "@" in found:
@@ -184,21 +175,21 @@ def declared(
     if len(found) > room:
         raise InvalidDestinationException(f"the name of a queue has at most {room} characters here, not {len(found)}")
     try:
-        again = Redelivery(redelivery)  # type: ignore[arg-type]  # whatever it is
+        again = do.Redelivery(redelivery)  # type: ignore[arg-type]  # whatever it is
     except ValueError:
         raise IllegalArgumentException(
             f'redelivery must be "never" or "after_lease", not {redelivery!r}'[:200]
         ) from None
-    if again is Redelivery.NEVER and lease_s is not None:
+    if again is do.Redelivery.NEVER and lease_s is not None:
         raise IllegalArgumentException('lease_s requires redelivery="after_lease"')
-    lease_us = 0 if again is Redelivery.NEVER else _lease_us(lease_s)
+    lease_us = 0 if again is do.Redelivery.NEVER else _lease_us(lease_s)
     if tries is not None and (type(tries) is not int or not 1 <= tries <= TRIES_MAX):
         raise IllegalArgumentException(f"tries must be a whole number from 1 to {TRIES_MAX:,}, not {tries!r}"[:200])
     if not isinstance(sealed, bool):
         raise IllegalArgumentException(f"sealed must be True or False, not {sealed!r}"[:200])
     if sealed and not is_node_id(node):
         raise JMSSecurityException('a queue for sealed messages requires security = "signed" on this node')
-    return Declare(
+    return do.Declare(
         found, again, lease_us, named(policy, "a policy"), receivers=_receivers(receivers, node), tries=tries or 0,
         sealed=sealed,
     )  # fmt: skip
@@ -273,8 +264,8 @@ class Temporaries:
 
     async def queue(self, provider: Provider, connection: int) -> TemporaryQueue:
         """Make one more queue, which the node ends with the connection of this number."""
-        asked = Declare(self._name(provider, connection), connection=connection)
-        destination = await provider.execute(DeclareQueue(asked))
+        asked = do.Declare(self._name(provider, connection), connection=connection)
+        destination = await provider.execute(do.DeclareQueue(asked))
         self._alive[destination] = provider
         return self._queue(address.name_of(destination) or destination, self)
 
@@ -299,7 +290,7 @@ class Temporaries:
                 f"{destination!r} has a consumer: close the consumer before you delete the destination"
             )
         if isinstance(destination, Queue):
-            await provider.execute(EndQueue(destination.address))
+            await provider.execute(do.EndQueue(destination.address))
         self._alive.pop(destination.address, None)
 
     def end_all(self) -> None:

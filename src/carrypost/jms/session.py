@@ -27,16 +27,7 @@ from carrypost.jms.sent import CompletionListener, Completions, Sends, Sent
 from carrypost.jms.transactions import Transaction
 from carrypost.log.events import GivenUp, OverlayState, Receipt, SendState
 from carrypost.log.journal import Durability
-from carrypost.messaging.commands import (
-    Browse,
-    CloseConsumer,
-    CloseSession,
-    Consume,
-    Follow,
-    Modulate,
-    Recover,
-    Retry,
-)
+from carrypost.messaging import commands as do
 from carrypost.model import descriptor_values
 from carrypost.model.times import MICROSECONDS
 
@@ -50,7 +41,6 @@ if TYPE_CHECKING:
     from carrypost.jms.modes import SessionMode
     from carrypost.jms.provider import Provider
     from carrypost.log.events import Browsed, Handed
-    from carrypost.messaging.commands import Browsing
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import MessageId
 
@@ -58,7 +48,7 @@ if TYPE_CHECKING:
 class Enumeration:
     """One enumeration of a queue: the messages that arrived so far."""
 
-    def __init__(self, begun: Browsing) -> None:
+    def __init__(self, begun: do.Browsing) -> None:
         self.number = begun.number
         self.waiting: deque[Descriptor] = deque(begun.descriptors or ())
         self.taken_us = begun.taken_us
@@ -164,7 +154,7 @@ class ListenerTask:
         if await self._pause(handed.count):
             return  # The end of the session returns it.
         with suppress(JMSException):  # The node has ended, or has no message under this number any more.
-            await self._inbox.units.provider.execute(Recover(self._inbox.units.session, (), (handed.number,)))
+            await self._inbox.units.provider.execute(do.Recover(self._inbox.units.session, (), (handed.number,)))
         intake.was_taken(handed)
 
     def _next(self) -> Intake | None:
@@ -211,7 +201,7 @@ class ListenerTask:
                 return False
             if await self._pause(handed.count):
                 return False
-            count = await units.provider.execute(Retry(units.session, handed.number))
+            count = await units.provider.execute(do.Retry(units.session, handed.number))
             handed = msgspec.structs.replace(handed, count=count)
             again = await intake.read(handed) if count else None
             if again is None:
@@ -367,7 +357,7 @@ class Session:
         await self.units.ready()
         message = descriptor_values.message_named(named(message_id, "a message id"))
         with self.sends:
-            found = None if message is None else await self.units.provider.execute(Follow(self.number, message))
+            found = None if message is None else await self.units.provider.execute(do.Follow(self.number, message))
             sent = self.sends.find(message, found, message_id)
         if sent is None:
             raise IllegalArgumentException(
@@ -393,7 +383,7 @@ class Session:
         destination = await resolved(self.units.provider, wanted.destination)
         self.connection.temporaries.check_consumer(destination)
         wanted = msgspec.structs.replace(wanted, destination=destination)
-        number = await self.units.provider.execute(Consume(self.number, asked(wanted)))
+        number = await self.units.provider.execute(do.Consume(self.number, asked(wanted)))
         self.units.check()  # Closed meanwhile, it has taken its consumers with it.
         intake = self.connection.intakes[number] = self.inbox.add(number, wanted)
         return intake
@@ -402,7 +392,7 @@ class Session:
         """Give a consumer of a channel another modulator, or none."""
         self._check_channel(intake, "a modulator")
         await self.units.ready()
-        await self.units.provider.execute(Modulate(intake.number, encoded(modulator)))
+        await self.units.provider.execute(do.Modulate(intake.number, encoded(modulator)))
 
     def overlay(self, intake: Intake) -> OverlayState:
         """Return the state of a consumer of a channel."""
@@ -425,7 +415,7 @@ class Session:
         unread = [each.number for each in intake.waiting]
         self._remove(intake, CONSUMER_CLOSED)
         self.acknowledgement.flush()
-        await self.units.provider.execute(CloseConsumer(intake.number, unread))
+        await self.units.provider.execute(do.CloseConsumer(intake.number, unread))
 
     def _remove(self, intake: Intake, reason: str) -> None:
         self.connection.intakes.pop(intake.number, None)
@@ -448,7 +438,7 @@ class Session:
     async def enumerate(self, queue: Queue, selector: str | None) -> Enumeration:
         """Begin to enumerate the messages that wait in a queue."""
         found = await resolved(self.units.provider, queue)
-        begun = await self.units.provider.execute(Browse(self.number, found.address, selector))
+        begun = await self.units.provider.execute(do.Browse(self.number, found.address, selector))
         enumeration = self._enumerations[begun.number] = Enumeration(begun)
         return enumeration
 
@@ -487,12 +477,12 @@ class Session:
             self._releases.add(task)
             task.add_done_callback(self._releases.discard)
         else:
-            await self.units.provider.execute(Recover(self.number, (), (number,)))
+            await self.units.provider.execute(do.Recover(self.number, (), (number,)))
 
     async def _release_in(self, delay_s: float, number: int) -> None:
         await asyncio.sleep(delay_s)
         with suppress(JMSException):  # A session that is closed has given it back.
-            await self.units.provider.execute(Recover(self.number, (), (number,)))
+            await self.units.provider.execute(do.Recover(self.number, (), (number,)))
 
     async def recover(self) -> None:
         """Have every message redelivered that was not acknowledged."""
@@ -502,7 +492,7 @@ class Session:
         self.acknowledgement.flush()
         unread = self.inbox.pop_unread()
         self.acknowledgement.forget()
-        self.inbox.drop_through(await self.units.provider.execute(Recover(self.number, unread)))
+        self.inbox.drop_through(await self.units.provider.execute(do.Recover(self.number, unread)))
 
     # --- what the node reports -----------------------------------------------------------------------------
 
@@ -540,7 +530,7 @@ class Session:
         """Ask the node for receipts of messages that were sent before it was lost."""
         with suppress(JMSException):  # The node is lost again, or the session closed.
             for message in messages:
-                if await self.units.provider.execute(Follow(self.number, message)) is None:
+                if await self.units.provider.execute(do.Follow(self.number, message)) is None:
                     self.sends.end_one(message, "the node was restarted, and does not track this message any more")
 
     # --- the end -------------------------------------------------------------------------------------------
@@ -579,7 +569,7 @@ class Session:
         unread = self.inbox.unread
         self._end(reason)
         if not self.ended:
-            await self.units.provider.execute(CloseSession(self.number, unread))
+            await self.units.provider.execute(do.CloseSession(self.number, unread))
 
     def node_ended(self, reason: str) -> None:
         """End the session, as the node is gone."""

@@ -23,7 +23,6 @@ from carrypost.log.journal import MOM
 from carrypost.log.record import Kind
 from carrypost.messaging import commands as do
 from carrypost.messaging.claims import Claims
-from carrypost.messaging.commands import Browsing, Command, Late, OpenRequest
 from carrypost.messaging.context import MessagingContext
 from carrypost.messaging.directory import PREFIX, SUFFIX, Directory, SealingKeys
 from carrypost.messaging.namespace import Binding
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from carrypost.gossip.transfers.link import HostContext
     from carrypost.log.record import Append, Record
     from carrypost.messaging.claim_and_claimant import Claim
-    from carrypost.messaging.commands import Ack
     from carrypost.messaging.context import Overlay
     from carrypost.model.descriptor import Descriptor
     from carrypost.model.ids import NodeId
@@ -218,7 +216,7 @@ class Messaging(Composite):
         if session:
             self.sessions.session(session)
 
-    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[Ack]) -> None:
+    def check_unit(self, drafts: Sequence[Draft], acks: Sequence[do.Ack]) -> None:
         """Raise if a unit of work is invalid, before anything is done about it."""
         for draft in drafts:
             self._channels.check_destination(draft.destination)
@@ -229,7 +227,7 @@ class Messaging(Composite):
         if acks:
             check_leases(((self.sessions.session(ack.session), ack) for ack in acks), self.holdings.now_us)
 
-    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[Ack]) -> None:
+    def performed(self, sent: Sequence[tuple[Draft, Descriptor]], acks: Sequence[do.Ack]) -> None:
         """Track messages whose programs want receipts, and acknowledge what sessions are done with."""
         for draft, descriptor in sent:
             self.receipts.sent(draft, descriptor)
@@ -240,7 +238,7 @@ class Messaging(Composite):
                     self.topics.renew(subscription, self.holdings.now_us)
             self.claims.acknowledge(claims)
 
-    def _standing(self, ack: Ack) -> list[Claim]:
+    def _standing(self, ack: do.Ack) -> list[Claim]:
         """Return the claims that an acknowledgement ends; return those to their queues for which it is too late."""
         session = self.sessions.session(ack.session)
         claims = session.named(ack)
@@ -248,7 +246,7 @@ class Messaging(Composite):
             return claims
         late = lapsed(claims, self.holdings.now_us)
         session.forget_overtaken(session.named_overtaken(ack))
-        if ack.late is Late.RETURN:
+        if ack.late is do.Late.RETURN:
             self.claims.give_back(late)
             claims = session.named(ack)
         else:
@@ -353,7 +351,7 @@ class MessagingCommands:
         """Connections, sessions and consumers of programs on this node."""
         return self._awake.sessions
 
-    def execute(self, command: Command[R], now: int, number: int = 0) -> R:
+    def execute(self, command: do.Command[R], now: int, number: int = 0) -> R:
         """Carry out a command, and return its answer, unless that comes by an event of this number.
 
         A durable command requires a number, which `Done` has.
@@ -389,7 +387,7 @@ def _rollback(on: Messaging, asked: do.Rollback, _now: int, _: int) -> int:
     return before
 
 
-def _browse(on: Messaging, asked: do.Browse, now: int, _: int) -> Browsing:
+def _browse(on: Messaging, asked: do.Browse, now: int, _: int) -> do.Browsing:
     on.directory.check_receiver(asked.destination)
     connection = on.sessions.session(asked.session).connection.number
     return on.queues.browse(asked.destination, asked.selector, connection, now)
@@ -408,13 +406,13 @@ def _lookup(on: Messaging, asked: do.Lookup, _now: int, _: int) -> Binding:
     return found
 
 
-def _open_requests(on: Messaging, *_: object) -> tuple[OpenRequest, ...]:
+def _open_requests(on: Messaging, *_: object) -> tuple[do.OpenRequest, ...]:
     date_of = on.holdings.date_of
-    return tuple(OpenRequest(each.correlation, date_of(each.deadline_us)) for each in on.queues.calls.all_open())
+    return tuple(do.OpenRequest(each.correlation, date_of(each.deadline_us)) for each in on.queues.calls.all_open())
 
 
 _Does = Callable[[Messaging, Any, int, int], Any]
-_DO: Mapping[type[Command[Any]], _Does] = {
+_DO: Mapping[type[do.Command[Any]], _Does] = {
     do.Connect: lambda on, it, *_: on.sessions.connect(it.client).number,
     do.Disconnect: _disconnect,
     do.OpenSession: lambda on, it, *_: on.sessions.open(on.sessions.connection(it.connection)).number,

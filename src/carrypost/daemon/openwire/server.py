@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from carrypost.daemon.client import Transaction
     from carrypost.gossip.draft import Draft
     from carrypost.jms.provider import News, Performed, Provider
-    from carrypost.messaging.commands import Ack
     from carrypost.model.descriptor import Descriptor
 
 
@@ -269,7 +268,7 @@ class Client(ClientProgram[wire.Command, Consumer]):
             return None
         return to_draft(found.message, to, self._completed(found.sending, reply_to), provider.node_info.limits)
 
-    def _perform(self, drafts: tuple[Draft, ...], acks: tuple[Ack, ...], *, durable: bool) -> Performed:
+    def _perform(self, drafts: tuple[Draft, ...], acks: tuple[do.Ack, ...], *, durable: bool) -> Performed:
         performed = super()._perform(drafts, acks, durable=durable)
         if drafts:
             performed.sent.add_done_callback(self._name)

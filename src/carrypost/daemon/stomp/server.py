@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from carrypost.attach.served_node import ServedNode
     from carrypost.jms.provider import Provider
     from carrypost.log.events import Handed
-    from carrypost.messaging.commands import Receive, Subscribe
 
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
@@ -60,7 +59,7 @@ class SubscribeRequest(NamedTuple):
 
     id: str
     """The client's id of the subscription."""
-    wanted: Subscribe | Receive
+    wanted: do.Subscribe | do.Receive
     mode: str
     """Acknowledgement mode: `auto`, `client` or `client-individual`."""
     prefetch: int
@@ -176,7 +175,7 @@ class Subscriptions(Receiving[Subscription, Version, bytes]):
 
 
 def subscribe_request(
-    id_: str, wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider
+    id_: str, wanted: do.Subscribe | do.Receive, headers: Mapping[str, str], provider: Provider
 ) -> SubscribeRequest:
     """Return a subscription as a SUBSCRIBE asks for it."""
     mode = headers.get("ack", AUTO)
@@ -185,7 +184,7 @@ def subscribe_request(
     return SubscribeRequest(id_, wanted, mode, _prefetch(wanted, headers, provider))
 
 
-def _prefetch(wanted: Subscribe | Receive, headers: Mapping[str, str], provider: Provider) -> int:
+def _prefetch(wanted: do.Subscribe | do.Receive, headers: Mapping[str, str], provider: Provider) -> int:
     for name in _PREFETCH_HEADERS:
         text = headers.get(name)
         if text is None:

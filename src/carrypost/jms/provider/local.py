@@ -43,7 +43,6 @@ from carrypost.log.events import (
 )
 from carrypost.log.journal import Durability
 from carrypost.messaging import commands as do
-from carrypost.messaging.commands import Browsing, Command, Discovered, Followed, PlaceAnswered, UnitOfWork
 from carrypost.messaging.namespace import Binding
 from carrypost.messaging.sessions import Sessions
 from carrypost.model.descriptor import Descriptor
@@ -114,10 +113,10 @@ class LocalProvider(Provider):
             HostLost: self._on_host_lost, Done: self._on_answered, Handed: self._on_handed, Receipt: self._on_receipt,
             GivenUp: self._on_consumer_news, Unserved: self._on_consumer_news, OverlayTold: self._on_consumer_news,
             ClaimLost: self._on_lost, Browsed: self._on_browsed, Advertised: self._on_advertised,
-            PlaceAnswered: self._on_answered, Discovered: self._on_answered,
+            do.PlaceAnswered: self._on_answered, do.Discovered: self._on_answered,
         }  # fmt: skip
 
-    def _on_answered(self, event: Done | PlaceAnswered | Discovered) -> None:
+    def _on_answered(self, event: Done | do.PlaceAnswered | do.Discovered) -> None:
         answer = self._unanswered.pop(event.number, None)
         if answer is not None and not answer.done():
             answer.set_result(None if isinstance(event, Done) else event)
@@ -205,7 +204,7 @@ class LocalProvider(Provider):
         self._programs[number], self._clients[number] = program, client
         return number
 
-    async def execute(self, command: Command[R]) -> R:
+    async def execute(self, command: do.Command[R]) -> R:
         """Carry out a command; return its answer when what it did is durable."""
         carry_out = self._special.get(type(command))
         if carry_out is not None:
@@ -217,7 +216,7 @@ class LocalProvider(Provider):
         event: Any = await asyncio.shield(self._answer(number))
         return found if event is None else event
 
-    def _give(self, command: Command[R], number: int = 0) -> R:
+    def _give(self, command: do.Command[R], number: int = 0) -> R:
         """Give the host a command."""
         return self._step(lambda host, now: host.messaging.execute(command, now, number), patient=command.patient)
 
@@ -256,13 +255,13 @@ class LocalProvider(Provider):
     async def _announce(self, _: do.Announce) -> None:
         """Do nothing: the counts on disk have all messages that were handed over."""
 
-    async def _browse(self, asked: do.Browse) -> Browsing:
+    async def _browse(self, asked: do.Browse) -> do.Browsing:
         found = self._give(asked)
         if found.descriptors is None:
             self._browsings[found.number] = self._sessions.connection_of(session=asked.session)
         return found
 
-    async def _followed(self, asked: do.Follow) -> Followed | None:
+    async def _followed(self, asked: do.Follow) -> do.Followed | None:
         found = self._give(asked)
         if found is not None:
             self._follow(asked.session, asked.message)
@@ -271,12 +270,12 @@ class LocalProvider(Provider):
     async def _draft(self, asked: do.KeepDraft) -> tuple[int, Descriptor | None]:
         return self._step(lambda host, now: host.draft(asked.session, asked.draft, now), patient=None)
 
-    async def _discover(self, asked: do.Discover) -> Discovered:
+    async def _discover(self, asked: do.Discover) -> do.Discovered:
         number = self._next()
         self._step(
             lambda host, now: host.messaging.discover(number, host.reach(), now + asked.timeout_us, now), patient=False
         )
-        found: Discovered = await asyncio.shield(self._answer(number))
+        found: do.Discovered = await asyncio.shield(self._answer(number))
         return found
 
     async def _lookup(self, asked: do.Lookup) -> Binding:
@@ -299,7 +298,7 @@ class LocalProvider(Provider):
         finally:
             del self._awaited[waiting]
 
-    _special: ClassVar[Mapping[type[Command[Any]], Callable[[LocalProvider, Any], Coroutine[Any, Any, Any]]]] = {
+    _special: ClassVar[Mapping[type[do.Command[Any]], Callable[[LocalProvider, Any], Coroutine[Any, Any, Any]]]] = {
         do.Disconnect: _disconnect, do.Consume: _consume, do.Announce: _announce, do.Browse: _browse,
         do.Follow: _followed, do.KeepDraft: _draft, do.Discover: _discover, do.Lookup: _lookup,
     }  # fmt: skip
@@ -314,7 +313,7 @@ class LocalProvider(Provider):
     def perform(self, asked: Perform) -> Performed:
         """Carry out a unit of work."""
         number, durability = self._next(), asked.durability
-        unit = UnitOfWork(number, asked.sends, asked.acks, durability, asked.session)
+        unit = do.UnitOfWork(number, asked.sends, asked.acks, durability, asked.session)
         made = self._step(lambda host, now: host.perform(unit, now), patient=durability is not _FULL)
         for descriptor in made:
             self._follow(asked.session, descriptor.id)

@@ -19,10 +19,9 @@ from carrypost.errors import IllegalStateException
 from carrypost.gossip.draft import Draft
 from carrypost.jms.provider import NODE_LOST, Perform, Program
 from carrypost.messaging import commands as do
-from carrypost.messaging.commands import Ack, Command, Declare, Receive, Subscribe
 
 T = TypeVar("T")
-C = TypeVar("C", bound=Command[Any])
+C = TypeVar("C", bound=do.Command[Any])
 VOID = (
     "the message was received before the connection to the node was lost, and cannot be acknowledged: it comes again, "
     "flagged as redelivered"
@@ -37,7 +36,7 @@ class OpenedConnection:
     program: Program
     real: int = 0
     number: int = 0
-    temporaries: dict[str, Declare] = field(default_factory=dict)
+    temporaries: dict[str, do.Declare] = field(default_factory=dict)
     """The temporary queues of the connection, by destination."""
 
 
@@ -55,14 +54,14 @@ class OpenedConsumer:
     """A consumer, and the request that opened it."""
 
     session: OpenedSession
-    asked: Subscribe | Receive
+    asked: do.Subscribe | do.Receive
     real: int
     number: int = 0
 
     @property
     def shown(self) -> str:
         """The consumer as an error message names it."""
-        name = self.asked.destination if isinstance(self.asked, Receive) else self.asked.name
+        name = self.asked.destination if isinstance(self.asked, do.Receive) else self.asked.name
         return f"the consumer of {name}" if name else "a consumer of a topic"
 
 
@@ -183,7 +182,7 @@ class OpenObjects:
                     changes[name] = self._real_message(given)
                 case "through":
                     changes[name] = given - self.through
-                case "asked" if isinstance(given, Declare) and given.connection:
+                case "asked" if isinstance(given, do.Declare) and given.connection:
                     changes[name] = msgspec.structs.replace(given, connection=self.connection(given.connection).real)
                 case "draft":
                     changes[name] = self._real_draft(given)
@@ -200,9 +199,9 @@ class OpenObjects:
         session = self.session(asked.session).real if asked.session else 0
         return Perform(session, sends, acks, asked.durability, asked.early)
 
-    def _real_ack(self, ack: Ack) -> Ack:
+    def _real_ack(self, ack: do.Ack) -> do.Ack:
         numbers = tuple([self._real_message(number) for number in ack.numbers])
-        return Ack(self.session(ack.session).real, numbers, max(0, ack.through - self.through), ack.late)
+        return do.Ack(self.session(ack.session).real, numbers, max(0, ack.through - self.through), ack.late)
 
     def _real_message(self, number: int) -> int:
         if number <= self.through:

@@ -25,21 +25,8 @@ import msgspec
 
 from carrypost.errors import NodeError, StateError
 from carrypost.gossip.wire.pieces import from_bitmap, to_bitmap
+from carrypost.log import journal
 from carrypost.log.files import FULL, keep_entry
-from carrypost.log.journal import (
-    HASHES,
-    LAYERS,
-    MESSAGE,
-    META,
-    ORDER,
-    PIECE,
-    SEEN,
-    Batch,
-    Key,
-    PieceOf,
-    StoredMessage,
-    Value,
-)
 from carrypost.model import descriptor as descriptors
 from carrypost.model.descriptor import Descriptor
 from carrypost.model.ids import NodeId
@@ -347,7 +334,7 @@ def _wire(descriptor: Descriptor) -> bytes:
     return b"%c%b%b" % (len(signature), signature, descriptor.encoded)
 
 
-def encode_message(stored: StoredMessage) -> bytes:
+def encode_message(stored: journal.StoredMessage) -> bytes:
     """Return the value of a message's row."""
     return _encode(
         _Row(
@@ -358,10 +345,10 @@ def encode_message(stored: StoredMessage) -> bytes:
     )  # fmt: skip
 
 
-def decode_message(value: bytes) -> StoredMessage:
+def decode_message(value: bytes) -> journal.StoredMessage:
     """Return the message that `encode_message` was given; raises `DecodeError` or `ValueError`."""
     row = _decode(value)
-    return StoredMessage(
+    return journal.StoredMessage(
         descriptors.decode(row.descriptor), from_bitmap(row.held), row.hops, row.age_ms, row.received_us,
         None if row.giver is None else NodeId(row.giver), row.own, row.interesting, row.delivered,
         row.claimed, row.predecessors_lost,
@@ -403,7 +390,9 @@ _COPY = _Statement(
     ") AS asked JOIN piece ON piece.n = asked.column2",
 )
 """Statement that copies pieces inside the file: rows to make, each with its source."""
-_PLAIN = {META: ("meta", 2), ORDER: ("registry", 1)}
+Changes = dict[journal.Key, journal.Value | None]
+"""New values by their keys; None: deleted."""
+_PLAIN = {journal.META: ("meta", 2), journal.ORDER: ("registry", 1)}
 """Tables whose rows have their key unchanged, and the part of it that they use."""
 _UPDATE_PIECES = "UPDATE message SET pieces = ? WHERE n = ?"
 _UPDATE_PIECES_ONLY = "UPDATE message SET pieces = ?, value = NULL WHERE n = ?"
@@ -454,9 +443,9 @@ class _Touched:
         self.value: bytes | None = None
 
 
-def merged(batches: Iterable[Batch]) -> dict[Key, Value | None]:
+def merged(batches: Iterable[journal.Batch]) -> Changes:
     """Return the sum of several consecutive batches; None: deleted."""
-    changes: dict[Key, Value | None] = {}
+    changes: Changes = {}
     for batch in batches:
         referred = _referred(batch, changes) if batch.refers else {}
         if batch.deletes:
@@ -466,19 +455,19 @@ def merged(batches: Iterable[Batch]) -> dict[Key, Value | None]:
     return changes
 
 
-def _referred(batch: Batch, changes: dict[Key, Value | None]) -> dict[Key, Value | None]:
+def _referred(batch: journal.Batch, changes: Changes) -> Changes:
     """Return the pieces of other messages that a batch refers to, as earlier batches, not written yet, have them."""
     return {
-        key: changes.get((PIECE, value.message, key[2]), value)
+        key: changes.get((journal.PIECE, value.message, key[2]), value)
         for key, value in batch.puts.items()
-        if isinstance(value, PieceOf)
+        if isinstance(value, journal.PieceOf)
     }
 
 
 class Transaction:
     """The statements of one transaction, and what the directory has to learn once it is committed."""
 
-    def __init__(self, changes: dict[Key, Value | None], directory: Directory) -> None:
+    def __init__(self, changes: Changes, directory: Directory) -> None:
         self._directory = directory
         self._number = directory.number
         self._touched: dict[bytes, _Touched] = {}
@@ -497,19 +486,19 @@ class Transaction:
                 table, width = _PLAIN[kind]
                 self._change(table, key[1 : 1 + width], value)
                 continue
-            if kind in LAYERS:
+            if kind in journal.LAYERS:
                 self._layer(kind, name, value)
                 continue
             own = touched.get(name)
             if own is None:
                 own = touched[name] = self._touch(name)
-            if kind == PIECE:
+            if kind == journal.PIECE:
                 self._piece(own, piece, value)
-            elif kind == MESSAGE:
+            elif kind == journal.MESSAGE:
                 self._message(own, value)
-            elif kind == SEEN:
+            elif kind == journal.SEEN:
                 self._known("seen", _SEEN, own, name, _wire(value) if isinstance(value, Descriptor) else None)
-            elif kind == HASHES:
+            elif kind == journal.HASHES:
                 self._known("hashes", _HASHES, own, name, value)
             else:
                 raise StateError(f"the store knows no keys of kind {kind!r}")
@@ -539,7 +528,7 @@ class Transaction:
         if not 0 <= piece < 1 << PIECE_BITS:
             raise StateError(f"no message has a piece number {piece}")
         row, bit = own.number << PIECE_BITS | piece, _PIECE << piece
-        if isinstance(body, PieceOf):
+        if isinstance(body, journal.PieceOf):
             if (source := self._directory.row_of(body.message, piece)) is not None:
                 self._copies += (row, source)
                 own.has |= bit
@@ -551,7 +540,7 @@ class Transaction:
             own.has ^= bit
 
     def _message(self, own: _Touched, stored: object) -> None:
-        if isinstance(stored, StoredMessage):
+        if isinstance(stored, journal.StoredMessage):
             own.value = encode_message(stored)
             own.has |= _MESSAGE
         else:
@@ -606,17 +595,17 @@ class Transaction:
                 entries.pop(name, None)
 
 
-def state(connection: sqlite3.Connection) -> Iterator[tuple[Key, Value]]:
+def state(connection: sqlite3.Connection) -> Iterator[tuple[journal.Key, journal.Value]]:
     """Yield everything on disk but pieces, in order of arrival within each kind; raises as `decode_message`."""
     for name, value in connection.execute("SELECT id, value FROM hashes ORDER BY n"):
-        yield (HASHES, name, 0), value
+        yield (journal.HASHES, name, 0), value
     for name, value in connection.execute("SELECT id, value FROM message WHERE value IS NOT NULL ORDER BY n"):
-        yield (MESSAGE, name, 0), decode_message(value)
+        yield (journal.MESSAGE, name, 0), decode_message(value)
     for name, number, value in connection.execute("SELECT name, number, value FROM meta ORDER BY name, number"):
-        yield (META, name, number), value
+        yield (journal.META, name, number), value
     for name, value in connection.execute("SELECT name, value FROM registry ORDER BY name"):
-        yield (ORDER, name, 0), value
+        yield (journal.ORDER, name, 0), value
     for kind, name, value in connection.execute("SELECT kind, name, value FROM layer ORDER BY kind, name"):
         yield (kind, name, 0), value
     for name, value in connection.execute("SELECT id, value FROM seen ORDER BY n"):
-        yield (SEEN, name, 0), descriptors.decode(value)
+        yield (journal.SEEN, name, 0), descriptors.decode(value)

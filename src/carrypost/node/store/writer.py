@@ -45,7 +45,6 @@ import msgspec
 from carrypost.log.journal import SEALING, Batch, Durability
 from carrypost.model.times import MICROSECONDS, NEVER
 from carrypost.node.store import tables
-from carrypost.node.store.tables import Directory, Transaction, free_bytes, merged
 
 RESERVE_BYTES = 2 * 1024 * 1024
 _MARGIN_BYTES = 512 * 1024
@@ -72,7 +71,7 @@ class Reserve:
         """Take the room, or as much of it as the disk has; return True if all of it is held. Never raises."""
         if self.whole:
             return True
-        room = self.held_bytes + free_bytes(self.path)
+        room = self.held_bytes + tables.free_bytes(self.path)
         nbytes = min(RESERVE_BYTES, room - min(_MARGIN_BYTES, room // _MARGIN_RATIO))
         if nbytes > self.held_bytes:
             try:
@@ -257,7 +256,7 @@ class Writer:
     """Owner of the connection that writes, and of the thread that uses it."""
 
     def __init__(
-        self, connection: sqlite3.Connection, path: Path, directory: Directory, wake: Callable[[], object]
+        self, connection: sqlite3.Connection, path: Path, directory: tables.Directory, wake: Callable[[], object]
     ) -> None:
         self.counters = Counters()
         self.answered: deque[tuple[int, str | None]] = deque()
@@ -374,7 +373,7 @@ class Writer:
                 return (
                     f"the store {self._path} was replaced while the node was running: restore it, or restart the node"
                 )
-            transaction = Transaction(merged(item.batch for item in items), self._directory)
+            transaction = tables.Transaction(tables.merged(item.batch for item in items), self._directory)
             if transaction:
                 if self._wal_bytes > RESERVE_BYTES:
                     self.room.empty_log()
@@ -388,7 +387,7 @@ class Writer:
         self.counters.batches += len(items)
         return None
 
-    def _commit(self, transaction: Transaction, items: list[Item]) -> None:
+    def _commit(self, transaction: tables.Transaction, items: list[Item]) -> None:
         connection, durability = self._connection, max(item.batch.durability for item in items)
         if durability != self._synchronous:
             connection.execute(f"PRAGMA synchronous = {durability.name}")
