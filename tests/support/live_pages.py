@@ -61,7 +61,7 @@ async def served(nodes: Sequence[NodeSettings], *, read_only: bool = False) -> A
     """Serve the pages of the nodes with these settings; yield the page of the first one."""
     live = LiveRoutes({str(each.data): each for each in nodes}, read_only=read_only)
     try:
-        yield Pages(live, Access(App(live).asgi, PORT), next(iter(live.nodes.all)))
+        yield Pages(live, Access(App(live).asgi, PORT), next(iter(live.all)))
     finally:
         await live.close()
 

@@ -109,7 +109,7 @@ async def test_nobody_asks_a_node_without_pages_and_history_is_bounded(
         process = psutil.Process()
         others = len(process.net_connections("unix"))
         async with pages(anna) as shown:
-            watched = shown.live.nodes.find(shown.id)
+            watched = shown.live.find(shown.id)
 
             async def long() -> bool:
                 await shown.node("sample")

@@ -92,7 +92,7 @@ class World:
         page = context.new_page()
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
-        name = list(self.live.nodes.all)[node]
+        name = list(self.live.all)[node]
         page.goto(f"{self.origin}/live/{name}?token={self.access.token}{rest}")
         return Shown(page).wait("window.carrypost?.state().ready")
 
@@ -280,7 +280,7 @@ def test_many_tabs_work_and_leave_nothing(world: World, browser: Browser, count:
     assert world.do(anna.client.status())["messaging"] == before
     for tab in tabs:
         tab.page.close()
-    (watched,) = world.live.nodes.all.values()
+    (watched,) = world.live.all.values()
     deadline = time.monotonic() + 15
     while watched.is_awake:
         assert time.monotonic() < deadline
@@ -303,7 +303,7 @@ def test_a_page_that_stays_open_does_not_grow(world: World, browser: Browser, mo
     shown = Shown(page).wait("window.carrypost?.state().ready")
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
-    (watched,) = world.live.nodes.all.values()
+    (watched,) = world.live.all.values()
     sizes: list[dict[str, float]] = []
     for _ in range(9):
         serial = watched.serial + 600

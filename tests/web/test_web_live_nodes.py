@@ -34,7 +34,7 @@ def net() -> Iterator[Net]:
 async def pages(*nodes: Node) -> AsyncIterator[dict[str, Pages]]:
     """Serve the pages of nodes by one server; return what asks about each."""
     async with served([load(node.folder / "node.toml", {}, {}) for node in nodes]) as shown:
-        ids = list(shown.live.nodes.all)
+        ids = list(shown.live.all)
         yield {node.name: shown.about(each) for node, each in zip(nodes, ids, strict=True)}
 
 

@@ -95,7 +95,7 @@ def test_another_site_in_the_same_browser_sends_and_reads_nothing(
     anna = world.start("anna")
     world.serve()
     shown = world.open(browser)  # The browser has the cookie now; cookies do not tell ports apart.
-    (name,) = world.live.nodes.all
+    (name,) = world.live.all
     target = f"{world.origin}/api/nodes/{name}/send"
     stranger.page = ATTACK.format(target=target, sample=f"{world.origin}/api/nodes/{name}/sample")
     other = shown.page.context.new_page()

@@ -109,7 +109,7 @@ def _with_files(
     try:
         needs_records()
     except LocalError as error:
-        if paths or not live.nodes.all:
+        if paths or not live.all:
             raise
         return (live,), f"There are pages of nodes only: {error}"
     from carrypost.web.campaigns import CampaignRoutes  # noqa: PLC0415 - needed by this command only

@@ -197,20 +197,6 @@ def _point(status: Mapping[str, Any]) -> list[float]:
     ]
 
 
-class Nodes:
-    """The nodes that pages show."""
-
-    def __init__(self, nodes: Mapping[str, NodeSettings]) -> None:
-        """Begin with nodes by their folders."""
-        self.all = {made.id: made for made in map(Samples, nodes.values())}
-
-    def find(self, name: str) -> Samples:
-        """Return a node by its id; raises `LocalError`."""
-        if name not in self.all:
-            raise LocalError(f"there is no node {name[:40]!r} here; the start page has those that there are")
-        return self.all[name]
-
-
 # --- messages --------------------------------------------------------------------------------------------------------
 
 _log = logging.getLogger("carrypost.web")
@@ -526,8 +512,8 @@ class LiveRoutes:
     """The routes about some nodes."""
 
     def __init__(self, nodes: Mapping[str, NodeSettings], *, read_only: bool = False) -> None:
-        self.nodes = Nodes(nodes)
-        self.messages = {name: Messages(each.settings) for name, each in self.nodes.all.items()}
+        self.all = {made.id: made for made in map(Samples, nodes.values())}
+        self.messages = {name: Messages(each.settings) for name, each in self.all.items()}
         self.read_only = read_only
         looks: dict[str, _Look] = {
             "sample": self._sample, "cache": _cache, "trace": _trace, "verdict": _verdict, "browse": self._browse,
@@ -546,18 +532,24 @@ class LiveRoutes:
     @property
     def only(self) -> str | None:
         """The page of the only node."""
-        return f"/live/{next(iter(self.nodes.all))}" if len(self.nodes.all) == 1 else None
+        return f"/live/{next(iter(self.all))}" if len(self.all) == 1 else None
+
+    def find(self, name: str) -> Samples:
+        """Return a node; raises `LocalError` for any other."""
+        if name not in self.all:
+            raise LocalError(f"there is no node {name[:40]!r} here; the start page has those that there are")
+        return self.all[name]
 
     async def close(self) -> None:
         """Leave all nodes."""
         await asyncio.gather(
-            *(each.close() for each in self.nodes.all.values()), *(each.close() for each in self.messages.values())
+            *(each.close() for each in self.all.values()), *(each.close() for each in self.messages.values())
         )
 
     # --- looking -------------------------------------------------------------------------------------------
 
     async def _list(self, _: Request) -> Response:
-        return json_answer(await asyncio.gather(*map(self._entry, self.nodes.all.values())))
+        return json_answer(await asyncio.gather(*map(self._entry, self.all.values())))
 
     async def _entry(self, node: Samples) -> dict[str, Any]:
         found = await node.sample(-1)
@@ -571,7 +563,7 @@ class LiveRoutes:
 
     def _looking(self, look: _Look) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
-            return json_answer(await look(self.nodes.find(request.path_params["id"]), request))
+            return json_answer(await look(self.find(request.path_params["id"]), request))
 
         return answer
 
@@ -594,7 +586,7 @@ class LiveRoutes:
         made = 201 if act in {Messages.send, Messages.consume} else 200
 
         async def answer(request: Request) -> Response:
-            node = self.nodes.find(request.path_params["id"])
+            node = self.find(request.path_params["id"])
             found = await act(self.messages[node.id], await _order(request))
             if act is Messages.send:
                 with suppress(CarrypostError):  # It is stored, even if the node ended since.
