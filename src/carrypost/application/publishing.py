@@ -58,7 +58,7 @@ class Publisher:
     """Numbers, signs and stores the host's own messages."""
 
     def __init__(self, context: HostContext, letters: Letters) -> None:
-        self._letters = letters
+        self._letters, self._signs = letters, context.identity.signed
         self._identity, self._settings, self._limits = context.identity, context.settings, context.limits
         self._holdings, self._journal = context.holdings, context.outputs.journal
         self._sequence = 0
@@ -105,8 +105,8 @@ class Publisher:
             self._named(draft, draft.recipients)
         if draft.payload_of is not None:
             return self._packed_of(draft.payload_of)
-        seal = self._letters.seal_for(draft) if self._identity.signed or draft.sealed else None
-        signed, compress, limits = self._identity.signed, self._settings.compress, self._limits
+        seal = self._letters.seal_for(draft) if self._signs or draft.sealed else None
+        signed, compress, limits = self._signs, self._settings.compress, self._limits
         packed = pack(draft.payload, signed=signed, compress=compress, limits=limits, seal=seal)
         if seal is not None and packed.length > limits.message_bytes_max:
             raise MessageFormatException(
@@ -131,7 +131,7 @@ class Publisher:
         Raises `PayloadError`.
         """
         sequence = max(self._sequence, after) + 1
-        if not self._identity.signed:
+        if not self._signs:
             # A stranger may have used the number in this node's name, or an earlier incarnation whose store was lost.
             while self._holdings.cache.get(plain_message_id(self._identity.node, self._incarnation, sequence)):
                 sequence += 1
@@ -246,7 +246,7 @@ class Publisher:
         if headers is not None and headers.event:
             raise PayloadError("events are numbered when they are sent: leave the header event out")
         if stamp.event:
-            home = node_bytes(stamp.home) if stamp.home and self._identity.signed else stamp.home
+            home = node_bytes(stamp.home) if stamp.home and self._signs else stamp.home
             headers = msgspec.structs.replace(headers or Headers(), event=stamp.event, home=home)
         if draft.delay_us:
             headers = msgspec.structs.replace(headers or Headers(), delivery_time_us=_due_us(draft, date_us))
@@ -263,7 +263,7 @@ class Publisher:
 
     def _named(self, draft: Draft, recipients: tuple[str, ...]) -> Named:
         """Return the recipients of a draft in their wire form; raises `IllegalArgumentException`."""
-        signed, most = self._identity.signed, self._limits.recipients_max
+        signed, most = self._signs, self._limits.recipients_max
         ordered = bool(draft.ordering)
         return as_sent(recipients, self._identity.node, draft.destination, ordered=ordered, signed=signed, most=most)
 
@@ -291,7 +291,7 @@ class Publisher:
         if isinstance(payload, Blank):
             if type(payload.size) is not int:
                 raise _unlike("the size of a blank", payload.size, "a whole number")
-            if self._identity.signed:
+            if self._signs:
                 raise PayloadError("a blank payload cannot be signed: emulate with security off")
             size = payload.size
         elif type(payload) is bytes:
