@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.channels import World
 
+from carrypost.gossip.acked.acked import Acked
 from carrypost.model.headers import RUNS_MAX
 from carrypost.model.ids import NodeId
 from carrypost.overlay.producer import EventTime, before, thinned
@@ -100,6 +101,27 @@ def test_seats_of_many_channels_that_lose_their_home_get_all_events() -> None:
         net.advance(90)
         assert world.lost == []
         assert len({each.payload for each in net.deliveries("y")}) == 9 * len(channels)
+
+
+def test_events_whose_acknowledgements_were_lost_are_sent_again_to_a_broker_that_asks_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their producer never hears that they arrived, so they seem to be on their way until they expire."""
+    world = World("Brpxy")
+    with world.net as net:
+        world.begin("rB pr xB", "xy")
+        monkeypatch.setattr(Acked, "_sign_private", lambda *_: {})
+        monkeypatch.setattr(Acked, "repeat", lambda *_: None)
+        for _ in range(3):
+            world.emit("p")
+        net.advance(20)
+        assert world.seen("results/x/1") == {"p": [1, 2, 3]}
+        net.link("y", "B")
+        net.advance(10)
+        world.emit("p")
+        net.advance(90)
+        assert world.seen("results/y/1") == {"p": [1, 2, 3, 4]}
+        assert world.lost == []
 
 
 def test_a_seat_skips_no_more_gaps_than_a_result_can_tell_of() -> None:

@@ -343,10 +343,14 @@ class Legs:
         elif address.module_of(copy.descriptor.original.destination) is not None:
             self.modules.append(copy)
 
-    def on_way(self, broker: NodeId) -> set[bytes]:
-        """Return the descriptors of messages that legs of this node pass on to a broker, and that it does not have."""
+    def on_way(self, broker: NodeId, since_us: int) -> set[bytes]:
+        """Return the descriptors of messages that left this node for a broker since a date, and did not arrive there.
+
+        They are passed on by legs, or go there themselves.
+        """
         wanted, kept = address.overlay(broker), self._holdings.is_kept_event
-        own = [(copy, copy.descriptor) for copy in self._holdings.known_copies() if copy.own and copy.here]
+        known = [(copy, copy.descriptor) for copy in self._holdings.known_copies() if copy.own and copy.here]
+        own = [(copy, each) for copy, each in known if each.created_us >= since_us]
         legs = {each.original.wire for _, each in own if each.destination == wanted and each.original is not each}
         return legs | {each.wire for copy, each in own if each.home == broker and not kept(copy)}
 

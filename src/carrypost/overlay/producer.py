@@ -157,6 +157,8 @@ PASSED = b"Q"
 """First byte of the names of rows: numbers of the last events that are home, or on their way as legs, by channel."""
 _PAUSE_US = 500_000
 """Delay before a broker is answered again about the same channel."""
+_OVERDUE_SHARE = 4
+"""An event is on its way for one part in this many of `gap_s`. A seat asks for it again before that is over."""
 
 
 class Producer:
@@ -316,8 +318,8 @@ class Producer:
     def replay(self, item: Replay, broker: NodeId, now: int) -> None:
         """Send missing events to a broker again, as many as it may get at a time; report which are gone.
 
-        Events that are still on their way to the broker are not sent twice: where paths are full, replays would add to
-        the queue that they are meant to shorten.
+        Events that left for the broker lately are not sent twice: where paths are full, replays would add to the queue
+        that they are meant to shorten.
         """
         log, last = self._log.get(item.channel, {}), self.numbers.written(item.channel)
         asker = broker, item.channel if last else ""
@@ -337,7 +339,10 @@ class Producer:
         if known or item.since_us or gone:
             start = (item.since_us, after) if item.since_us else (0, 0)
             self._outbox.add(broker, Sent(item.channel, known, *start, tuple(gone)))
-        on_way = self._legs.on_way(broker) if wanted else set()
+        # A broker that knows where events begin has looked for them at its other seats. What left long ago it has lost,
+        # or the acknowledgement was lost on its way here, and neither comes again.
+        since_us = 0 if item.since_us else self._holdings.date_of(now) - self._young_us // _OVERDUE_SHARE
+        on_way = self._legs.on_way(broker, since_us) if wanted else set()
         for number in [each for each in wanted if log[each].descriptor.wire not in on_way]:
             try:
                 self._legs.send(log[number], [broker], item.channel)
