@@ -291,6 +291,20 @@ def test_only_what_came_in_or_is_here_is_confirmed() -> None:
             assert any(from_bitmap(each.bitmap) << each.base >> sent.serial & 1 for each in receipts_of(mallory))
 
 
+def test_what_is_finished_here_and_comes_again_is_acknowledged() -> None:
+    with scene() as stage:
+        mallory = stage.attacker("b")
+        good = message(mallory.identity)
+        mallory.say("b", mallory.parcel(good, 9))
+        stage.net.advance(5)
+        stage.net.host("b").purge([good.descriptor.id], round(stage.net.now * SECOND))
+        stage.net.advance(5)
+        mallory.heard.clear()
+        mallory.say("b", sent := mallory.parcel(good, 10))
+        stage.net.advance(5)
+        assert any(from_bitmap(each.bitmap) << each.base >> sent.serial & 1 for each in receipts_of(mallory))
+
+
 def test_who_declines_an_unasked_message_is_offered_it_once_and_declines_that() -> None:
     with testing.network("a") as net:
         net.add("b", cache_messages_max=2, altruistic=True)

@@ -74,9 +74,9 @@ class Parcels:
     def receive(self, link: Link, frames: Sequence[OpenParcel], now: int) -> tuple[list[int], list[int], bool]:
         """Handle a burst; return the serials to acknowledge, of requested and of unasked messages.
 
-        Only messages that were stored or are here already are acknowledged, since their giver may then believe that
-        there is a copy here. Of the rest, requested ones are declined. The last value is False if the burst says
-        nothing except that the neighbour has messages that are here as well.
+        Only messages that were stored, are here already or are finished are acknowledged, since their giver may then
+        believe that there is a copy here, or needs none. Of the rest, requested ones are declined. The last value is
+        False if the burst says nothing except that the neighbour has messages that are here as well.
         """
         cache, wants, closed = self._holdings.cache, link.inbox.wants, link.inbox.closed
         known = cache.get
@@ -151,7 +151,7 @@ class Parcels:
         copy = self._holdings.cache.get(message)
         if copy is not None:
             self._inbound.remind(link, copy)
-            if copy.whole or (copy.finished and link.route):
+            if copy.whole or copy.finished:
                 unasked[frame.serial] = self._requests.has(link, 1 << copy.slot)
                 return None
         return self._requests.receive_unasked(link, frame, now, roomy=roomy)
