@@ -43,7 +43,7 @@ _NAMES = {
     CodeKind.CARD: "a card, made by `carrypost keys card`",
     CodeKind.CIRCLE: "a code of a circle, made by `carrypost circle invite`",
 }
-"""What people call the first kind that is asked for."""
+"""Names of the kinds of codes for people; a sealed circle is a circle, too."""
 
 
 def _text(whole: bytes) -> str:
